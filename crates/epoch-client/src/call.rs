@@ -1,0 +1,151 @@
+//! One call: attempts on one node after another, within one deadline.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::pool::Node;
+use crate::retry::{Verdict, pauses, verdict};
+
+/// What asking twice does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It changes nothing.
+    Read,
+    /// It changes something, and the same request again is recognised.
+    Repeatable,
+    /// It changes something, and would change more when it was repeated.
+    Once,
+}
+
+impl Client {
+    /// Sends `request` until there is a definite answer or the deadline ends.
+    pub(crate) async fn call<Req, Res, Fut>(
+        &self,
+        effect: Effect,
+        request: Req,
+        send: impl Fn(Channel, Request<Req>) -> Fut,
+    ) -> Result<Res, Error>
+    where
+        Req: Clone,
+        Fut: Future<Output = Result<Response<Res>, Status>>,
+    {
+        let deadline = Instant::now() + self.options().deadline;
+        let mut pauses = pauses();
+        let mut attempts = Attempts {
+            effect,
+            unknown: false,
+            last: None,
+        };
+        loop {
+            let node = self.pool().pick();
+            let attempt_end = (Instant::now() + self.options().attempt_timeout).min(deadline);
+            let mut attempt = Request::new(request.clone());
+            attempt.set_timeout(attempt_end.saturating_duration_since(Instant::now()));
+            match timeout_at(attempt_end, send(node.channel.clone(), attempt)).await {
+                Ok(Ok(response)) => {
+                    self.pool().answered(&node, response.metadata());
+                    return Ok(response.into_inner());
+                }
+                Ok(Err(status)) => {
+                    let verdict = self.judge(&node, &status);
+                    attempts.failed(verdict, status)?;
+                }
+                Err(_elapsed) => {
+                    self.pool().unanswered(&node);
+                    let status = Status::deadline_exceeded("the node did not answer in time");
+                    attempts.failed(Verdict::Unknown, status)?;
+                }
+            }
+            let pause = pauses.next().unwrap_or(Duration::ZERO);
+            let next = Instant::now() + pause;
+            if next >= deadline {
+                return Err(attempts.given_up(self));
+            }
+            tracing::debug!(node = %node.endpoint, ?pause, "asking again");
+            sleep_until(next).await;
+        }
+    }
+
+    /// What a failed answer means, with the route set for the next attempt.
+    pub(crate) fn judge(&self, node: &Arc<Node>, status: &Status) -> Verdict {
+        let verdict = verdict(status);
+        match (epoch_proto::reason_of(status), verdict) {
+            (_, Verdict::Refused | Verdict::Failed) => {
+                self.pool().answered(node, status.metadata());
+            }
+            (Some(_), Verdict::NotDone | Verdict::Unknown) => {
+                self.pool().unserved(node, status.metadata());
+            }
+            (None, Verdict::NotDone | Verdict::Unknown) => self.pool().unanswered(node),
+        }
+        verdict
+    }
+}
+
+struct Attempts {
+    effect: Effect,
+    unknown: bool,
+    last: Option<Status>,
+}
+
+impl Attempts {
+    /// Counts a failed attempt; an error ends the call.
+    fn failed(&mut self, verdict: Verdict, status: Status) -> Result<(), Error> {
+        let unknown = matches!(verdict, Verdict::Unknown | Verdict::Failed);
+        self.unknown |= unknown && self.effect != Effect::Read;
+        let again = match verdict {
+            Verdict::Refused | Verdict::Failed => false,
+            Verdict::NotDone => true,
+            // Not known to have failed, a second one could take effect beside the first.
+            Verdict::Unknown => self.effect != Effect::Once,
+        };
+        if again {
+            self.last = Some(status);
+            return Ok(());
+        }
+        Err(refused(&status).with_outcome_unknown(self.unknown))
+    }
+
+    fn given_up(self, client: &Client) -> Error {
+        let asked = client.pool().shown();
+        let deadline = client.options().deadline;
+        let (reason, last) = match &self.last {
+            Some(status) => (epoch_proto::reason_of(status), said(status)),
+            None => (None, "nothing was sent".to_owned()),
+        };
+        let message = format!("no node of {asked} served the call within {deadline:?}: {last}");
+        Error::unavailable(reason, message).with_outcome_unknown(self.unknown)
+    }
+}
+
+fn refused(status: &Status) -> Error {
+    match (epoch_proto::reason_of(status), status.code()) {
+        (Some(reason), _) => Error::refused(reason, status.message()),
+        (None, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown) => {
+            Error::unavailable(None, said(status))
+        }
+        (None, code) => Error::protocol(code, said(status)),
+    }
+}
+
+/// A status in words, with what caused it: the transport's own texts say next to nothing.
+fn said(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! The client: sessions that keep themselves alive, grants, the loss signal, leader following.
+//!
+//! A [`Session`] is a time-bounded lease; it renews itself in the background, and tells when it is
+//! lost, before the cluster can hand its scopes on. A [`Grant`] is one scope held by it, with the
+//! certificate to attach to each write.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use epoch_client::{Client, Options};
+//! use epoch_core::{Holder, Scope};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let endpoints = ["127.0.0.1:7600".parse()?, "127.0.0.1:7601".parse()?];
+//! let client = Client::connect(endpoints, Options::default())?;
+//!
+//! let holder: Holder = "agent-7".parse()?;
+//! let session = client.open_session(&holder, Duration::from_secs(10)).await?;
+//! let scope: Scope = "reports/research-note".parse()?;
+//! let grant = session.acquire(&scope).await?;
+//!
+//! tokio::select! {
+//!     () = write_report(grant.epoch().get(), &grant.certificate()) => {
+//!         grant.release().await?;
+//!     }
+//!     // Another may hold the scope from now on: stop at once, save nothing under this grant.
+//!     () = grant.lost() => {}
+//! }
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! # async fn write_report(epoch: u64, certificate: &str) {}
+//! ```
+//!
+//! Every call works to one overall deadline, and goes on to the next node when one does not
+//! answer, with the same request id. When the deadline ends first, the outcome is unknown:
+//! [`Error::outcome_unknown`] says so. A definite refusal is never retried:
+//!
+//! ```no_run
+//! # async fn example(client: epoch_client::Client) {
+//! use epoch_core::Reason;
+//! use epoch_proto::v1::AcquireRequest;
+//!
+//! let request = AcquireRequest {
+//!     scope: "reports/research-note".to_owned(),
+//!     session_id: "2f1c0a52-6a39-4b0e-9f56-0f4c7c1e8a11.42.0".to_owned(),
+//!     request_id: 1,
+//!     ..AcquireRequest::default()
+//! };
+//! match client.acquire(request).await {
+//!     Ok(grant) => println!("epoch {}", grant.epoch),
+//!     Err(error) if error.reason() == Some(Reason::ScopeHeld) => println!("{error}"),
+//!     Err(error) if error.outcome_unknown() => println!("ask again with request id 1: {error}"),
+//!     Err(error) => println!("{error}; {}", error.next_step()),
+//! }
+//! # }
+//! ```
+
+mod boottime;
+mod call;
+mod client;
+mod endpoint;
+mod error;
+mod grant;
+mod keepalive;
+mod lease;
+mod options;
+mod pool;
+mod retry;
+mod session;
+
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod session_tests;
+#[cfg(test)]
+mod testing;
+
+pub use client::Client;
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::{Error, ErrorKind};
+pub use grant::Grant;
+pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, Options};
+pub use session::{Loss, Session};

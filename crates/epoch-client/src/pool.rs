@@ -1,0 +1,230 @@
+//! The nodes a client knows, and which one it asks next.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{self, Channel};
+
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::options::Options;
+
+/// The metadata in which every answer names the leader.
+pub(crate) const LEADER_KEY: &str = "epochd-leader";
+/// For how long hints to a node that did not answer are passed over: a dead leader is still named
+/// by the others until they have elected the next one, about a second later.
+const SHUN: Duration = Duration::from_secs(1);
+
+/// One node, with its connection (made when first needed, and again when broken).
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) channel: Channel,
+}
+
+/// The configured nodes, and the leader that the last answer named.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    configured: Vec<Arc<Node>>,
+    options: Options,
+    route: Mutex<Route>,
+}
+
+#[derive(Debug)]
+struct Route {
+    next: usize,
+    /// At most one node is remembered beside the configured ones.
+    leader: Option<Arc<Node>>,
+    shunned: Option<(Endpoint, Instant)>,
+}
+
+impl Pool {
+    pub(crate) fn new(endpoints: Vec<Endpoint>, options: Options) -> Result<Self, Error> {
+        if endpoints.is_empty() {
+            return Err(Error::usage(
+                "no endpoints were given; name at least one node",
+            ));
+        }
+        if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.is_tls()) {
+            return Err(Error::usage(format!(
+                "{tls}: this version has no TLS; use http://"
+            )));
+        }
+        let configured = endpoints
+            .into_iter()
+            .map(|endpoint| node(endpoint, &options).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        let route = Mutex::new(Route {
+            next: 0,
+            leader: None,
+            shunned: None,
+        });
+        Ok(Self {
+            configured,
+            options,
+            route,
+        })
+    }
+
+    /// The node to ask next: the leader if known.
+    pub(crate) fn pick(&self) -> Arc<Node> {
+        let route = self.route();
+        match &route.leader {
+            Some(leader) => Arc::clone(leader),
+            None => Arc::clone(&self.configured[route.next]),
+        }
+    }
+
+    /// `node` did not answer: the next one is asked.
+    pub(crate) fn unanswered(&self, node: &Node) {
+        let mut route = self.route();
+        route.shunned = Some((node.endpoint.clone(), Instant::now()));
+        self.pass_on(&mut route, node);
+    }
+
+    /// `node` answered that it cannot serve, with `metadata`: the leader it names is asked, or the
+    /// next node.
+    pub(crate) fn unserved(&self, node: &Node, metadata: &MetadataMap) {
+        self.pass_on(&mut self.route(), node);
+        self.answered(node, metadata);
+    }
+
+    /// `node` answered with `metadata`: the leader it names is asked from now on.
+    pub(crate) fn answered(&self, node: &Node, metadata: &MetadataMap) {
+        let hint = metadata
+            .get(LEADER_KEY)
+            .and_then(|value| value.to_str().ok());
+        let Some(leader) = hint.and_then(|hint| node.endpoint.leader(hint)) else {
+            return;
+        };
+        let mut route = self.route();
+        if route
+            .leader
+            .as_ref()
+            .is_some_and(|known| known.endpoint == leader)
+        {
+            return;
+        }
+        if let Some((shunned, since)) = &route.shunned
+            && *shunned == leader
+            && since.elapsed() < SHUN
+        {
+            return;
+        }
+        let known = self
+            .configured
+            .iter()
+            .find(|node| node.endpoint == leader)
+            .map(Arc::clone);
+        match known.map_or_else(|| self::node(leader, &self.options).map(Arc::new), Ok) {
+            Ok(leader) => route.leader = Some(leader),
+            Err(error) => tracing::debug!(%error, "the leader's address cannot be used"),
+        }
+    }
+
+    /// The configured endpoints, for messages.
+    pub(crate) fn shown(&self) -> String {
+        let shown: Vec<_> = self
+            .configured
+            .iter()
+            .map(|node| node.endpoint.authority())
+            .collect();
+        shown.join(", ")
+    }
+
+    /// Calls under way may fail after the route was changed by others: only the current choice is
+    /// passed over.
+    fn pass_on(&self, route: &mut Route, node: &Node) {
+        if route
+            .leader
+            .as_ref()
+            .is_some_and(|leader| leader.endpoint == node.endpoint)
+        {
+            route.leader = None;
+        }
+        if self.configured[route.next].endpoint == node.endpoint {
+            route.next = (route.next + 1) % self.configured.len();
+        }
+    }
+
+    fn route(&self) -> MutexGuard<'_, Route> {
+        // Nothing panics while the lock is held, and every state of the route is usable.
+        self.route.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn node(endpoint: Endpoint, options: &Options) -> Result<Node, Error> {
+    let channel = transport::Endpoint::from_shared(endpoint.to_string())
+        .map_err(|error| Error::usage(format!("{endpoint} cannot be used: {error}")))?
+        .connect_timeout(options.attempt_timeout)
+        .http2_keep_alive_interval(options.ping_interval)
+        .keep_alive_timeout(options.ping_timeout)
+        .connect_lazy();
+    Ok(Node { endpoint, channel })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> Pool {
+        let endpoints = ["a:1", "b:1", "c:1"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        Pool::new(endpoints, Options::default()).unwrap()
+    }
+
+    fn hint(text: &str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        metadata.insert(LEADER_KEY, text.parse().unwrap());
+        metadata
+    }
+
+    fn picked(pool: &Pool) -> String {
+        pool.pick().endpoint.authority().to_owned()
+    }
+
+    #[tokio::test]
+    async fn the_named_leader_is_asked_also_when_it_was_not_configured() {
+        let pool = pool();
+        pool.answered(&pool.pick(), &hint("c:1"));
+        assert_eq!(picked(&pool), "c:1");
+        pool.answered(&pool.pick(), &hint("d:1"));
+        assert_eq!(picked(&pool), "d:1");
+    }
+
+    #[tokio::test]
+    async fn a_dead_leader_is_passed_over_until_others_had_time_to_elect() {
+        let pool = pool();
+        let a = pool.pick();
+        pool.answered(&a, &hint("b:1"));
+        pool.unanswered(&pool.pick());
+        assert_eq!(picked(&pool), "a:1");
+        pool.answered(&a, &hint("b:1"));
+        assert_eq!(picked(&pool), "a:1");
+        // As if that time had passed.
+        pool.route().shunned.as_mut().unwrap().1 -= SHUN;
+        pool.answered(&a, &hint("b:1"));
+        assert_eq!(picked(&pool), "b:1");
+    }
+
+    #[tokio::test]
+    async fn each_failure_asks_the_next_node_in_turn() {
+        let pool = pool();
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            asked.push(picked(&pool));
+            pool.unserved(&pool.pick(), &MetadataMap::new());
+        }
+        assert_eq!(asked, ["a:1", "b:1", "c:1", "a:1"]);
+    }
+
+    #[tokio::test]
+    async fn no_endpoint_and_an_endpoint_under_tls_are_refused() {
+        assert!(Pool::new(Vec::new(), Options::default()).is_err());
+        let tls = vec!["https://a:1".parse().unwrap()];
+        assert!(Pool::new(tls, Options::default()).is_err());
+    }
+}

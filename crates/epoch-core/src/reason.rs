@@ -1,0 +1,99 @@
+//! The one list of reasons: every refusal anywhere carries one of these.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $next:literal;)*) => {
+        /// Why something was refused. The text is stable and public; [`Reason::next_step`] says
+        /// what the caller should do.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// Every reason, in the order of the documentation's table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable name, as on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What the caller should do next.
+            #[must_use]
+            pub fn next_step(self) -> &'static str {
+                match self { $(Self::$name => $next,)* }
+            }
+
+            /// Finds a reason by its stable name.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == text)
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A later grant exists (or the fence is higher): this holder has been replaced.
+    EpochSuperseded = "EPOCH_SUPERSEDED", "stop and save your work; do not retry";
+    /// Another session holds the scope.
+    ScopeHeld = "SCOPE_HELD", "try again later";
+    /// This session holds the scope already, under another request id.
+    AlreadyHeld = "ALREADY_HELD", "use the grant you have, or release it first";
+    /// The wait ended before the scope was free.
+    WaitExpired = "WAIT_EXPIRED", "try again with a longer wait";
+    /// A request id (or open id) was used again with another payload.
+    RequestIdReused = "REQUEST_ID_REUSED", "use a new id for a new request";
+    /// The request id is at or below the highest one forgotten: it cannot be told apart from a
+    /// late copy.
+    RequestIdTooOld = "REQUEST_ID_TOO_OLD", "use ids that rise";
+    /// The session does not exist: it expired, was closed, or never was.
+    SessionExpired = "SESSION_EXPIRED", "stop work under this session's grants; open a new session";
+    /// The certificate or proof does not verify.
+    CertificateInvalid = "CERTIFICATE_INVALID", "ask the cluster for a fresh certificate";
+    /// The caller may not do this.
+    PermissionDenied = "PERMISSION_DENIED", "ask an operator for the permission";
+    /// Too many sessions.
+    SessionLimit = "SESSION_LIMIT", "close sessions that are not needed, or try again later";
+    /// Too many grants.
+    GrantLimit = "GRANT_LIMIT", "release scopes that are not needed, or try again later";
+    /// The scope's queue is full.
+    QueueFull = "QUEUE_FULL", "try again later";
+    /// The node has more requests waiting than it keeps.
+    Overloaded = "OVERLOADED", "try again later, with the same request id";
+    /// The message is larger than allowed.
+    TooLarge = "TOO_LARGE", "send less";
+    /// No leader is known, or it does not serve yet.
+    NoLeader = "NO_LEADER", "try again with the same request id";
+    /// The leader cannot reach a quorum, or the outcome is unknown.
+    NoQuorum = "NO_QUORUM", "the outcome is unknown; try again with the same request id";
+    /// Clocks are out of bounds.
+    ClockUntrusted = "CLOCK_UNTRUSTED", "have an operator check the clocks";
+    /// Replicated time is more than an hour ahead.
+    ClockPoisoned = "CLOCK_POISONED", "have an operator check the clocks";
+    /// Malformed, out of range, or an unknown field.
+    InvalidArgument = "INVALID_ARGUMENT", "correct the request";
+    /// The content is not at the expected revision.
+    RevisionMismatch = "REVISION_MISMATCH", "read again and redo the change on what is there";
+    /// The intent id was used before with another payload.
+    IntentReused = "INTENT_REUSED", "use a new intent id for a new action";
+    /// Two grants carry one (incarnation, epoch).
+    EpochForked = "EPOCH_FORKED", "stop and call an operator: disks or machines were rolled back";
+    /// The certificate is of an earlier incarnation than the resource has seen.
+    IncarnationVoid = "INCARNATION_VOID", "stop and save your work; the cluster was restored since";
+    /// The scope has no epochs left below 2^53.
+    EpochExhausted = "EPOCH_EXHAUSTED", "use another scope, and have an operator check the clocks";
+    /// This version does not offer the call.
+    Unimplemented = "UNIMPLEMENTED", "use a version that offers it";
+    /// There is no such path or method.
+    NotFound = "NOT_FOUND", "check the path";
+    /// A bug in this software.
+    Internal = "INTERNAL", "report it; the outcome is unknown";
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

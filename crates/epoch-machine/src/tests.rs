@@ -1,0 +1,11 @@
+mod acquire;
+mod bounds;
+mod list;
+mod load;
+mod machine;
+mod mutants;
+mod random;
+mod release_and_revoke;
+mod request_ids;
+mod run;
+mod sessions;

@@ -1,0 +1,64 @@
+use super::machine::{Machine, refused, scope};
+use crate::command::Command;
+use crate::outcome::{Outcome, Refusal};
+use crate::state::KEYS_MAX;
+
+#[test]
+fn keys_are_known_once_registered_and_bounded() {
+    let mut machine = Machine::new();
+    assert!(!machine.state.has_key(1, &[7; 32]));
+    for _ in 0..2 {
+        assert_eq!(
+            machine.register_key(1, 7),
+            Outcome::KeyRegistered { node: 1 }
+        );
+    }
+    assert!(machine.state.has_key(1, &[7; 32]));
+    assert!(!machine.state.has_key(2, &[7; 32]));
+    assert_eq!(machine.state.keys().collect::<Vec<_>>(), [(1, &[7; 32])]);
+
+    for node in 2..=u64::try_from(KEYS_MAX).unwrap() {
+        machine.register_key(node, 7);
+    }
+    assert_eq!(machine.register_key(1_000, 7), refused(Refusal::KeyLimit));
+    // One that is there already is still fine.
+    assert_eq!(
+        machine.register_key(1, 7),
+        Outcome::KeyRegistered { node: 1 }
+    );
+}
+
+#[test]
+fn state_is_bounded_by_what_is_in_use() {
+    let mut machine = Machine::new();
+    machine.checked = false;
+    for round in 0..50_u64 {
+        let burn = |number| Command::Revoke {
+            scope: scope(&format!("{round}/{number}")),
+            epoch: None,
+        };
+        machine.apply((0..500).map(burn).collect());
+        machine.wall_ms += 1;
+    }
+    machine.apply(Vec::new());
+    assert_eq!(machine.state.counts().rows, 0);
+}
+
+#[test]
+fn many_free_rows_are_forgotten_over_several_batches() {
+    let mut machine = Machine::new();
+    machine.checked = false;
+    let burn = |number: u64| Command::Revoke {
+        scope: scope(&number.to_string()),
+        epoch: None,
+    };
+    machine.apply((0..3_000).map(burn).collect());
+    machine.wall_ms += 1;
+    machine.checked = true;
+    let mut rows = Vec::new();
+    for _ in 0..3 {
+        machine.apply(Vec::new());
+        rows.push(machine.state.counts().rows);
+    }
+    assert_eq!(rows, [3_000 - 1_024, 3_000 - 2_048, 0]);
+}

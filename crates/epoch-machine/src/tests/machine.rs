@@ -1,0 +1,153 @@
+//! One command at a time, for tests that say what comes of each.
+
+use std::sync::Arc;
+
+use epoch_core::{
+    ClusterId, Epoch, Holder, Incarnation, OpenId, Position, RequestId, Scope, SessionId,
+};
+use uuid::Uuid;
+
+use crate::apply::apply;
+use crate::command::{Batch, Command, Entry, Leadership, SessionKey, Ttl};
+use crate::outcome::{Grant, Outcome, Refusal};
+use crate::promise::consistent;
+use crate::state::State;
+
+pub(super) const WALL_MS: u64 = 1_800_000_000_000;
+pub(super) const LEADERSHIP: Leadership = Leadership { term: 3, node: 2 };
+
+/// The first epoch that is given at `wall_ms`.
+pub(super) fn first_epoch(wall_ms: u64) -> Epoch {
+    Epoch::new((wall_ms << 10) + 1).unwrap()
+}
+
+pub(super) fn epoch(number: u64) -> Epoch {
+    Epoch::new(number).unwrap()
+}
+
+pub(super) fn scope(name: &str) -> Scope {
+    Scope::parse(name).unwrap()
+}
+
+pub(super) struct Machine {
+    pub(super) state: State,
+    pub(super) index: u64,
+    pub(super) wall_ms: u64,
+    /// Switched off where checking after each of many commands would take too long.
+    pub(super) checked: bool,
+}
+
+impl Machine {
+    pub(super) fn new() -> Self {
+        let state = State::new(
+            ClusterId(Uuid::from_u128(1)),
+            Incarnation(Uuid::from_u128(2)),
+            5,
+        );
+        Self {
+            state,
+            index: 0,
+            wall_ms: WALL_MS,
+            checked: true,
+        }
+    }
+
+    pub(super) fn apply(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
+        self.index += 1;
+        let entry = Entry {
+            leadership: LEADERSHIP,
+            index: self.index,
+        };
+        let batch = Batch {
+            leadership: LEADERSHIP,
+            wall_ms: self.wall_ms,
+            commands,
+        };
+        let outcomes = apply(&mut self.state, entry, &batch).unwrap();
+        if self.checked {
+            consistent(&self.state).unwrap();
+        }
+        outcomes
+    }
+
+    pub(super) fn one(&mut self, command: Command) -> Outcome {
+        self.apply(vec![command]).remove(0)
+    }
+
+    pub(super) fn try_open(&mut self, open_id: u128, holder: &str, ttl_ms: u64) -> Outcome {
+        self.one(Command::Open {
+            open_id: OpenId(Uuid::from_u128(open_id)),
+            holder: Holder::parse(holder).unwrap(),
+            ttl: Ttl::from_ms(ttl_ms).unwrap(),
+        })
+    }
+
+    pub(super) fn open(&mut self, open_id: u128) -> SessionId {
+        match self.try_open(open_id, "agent", 10_000) {
+            Outcome::Opened { session, .. } => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn try_acquire(&mut self, name: &str, session: SessionId, id: u64) -> Outcome {
+        self.one(Command::Acquire {
+            scope: scope(name),
+            session,
+            request_id: RequestId::new(id).unwrap(),
+        })
+    }
+
+    pub(super) fn acquire(&mut self, name: &str, session: SessionId, id: u64) -> Grant {
+        match self.try_acquire(name, session, id) {
+            Outcome::Granted { grant, .. } => grant,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn release(&mut self, name: &str, session: SessionId, epoch: Epoch) -> Outcome {
+        self.one(Command::Release {
+            scope: scope(name),
+            session,
+            epoch,
+        })
+    }
+
+    pub(super) fn revoke(&mut self, name: &str, epoch: Option<Epoch>) -> Outcome {
+        self.one(Command::Revoke {
+            scope: scope(name),
+            epoch,
+        })
+    }
+
+    pub(super) fn close(&mut self, session: SessionId) -> Outcome {
+        self.one(Command::Close { session })
+    }
+
+    pub(super) fn expire(&mut self, session: SessionId) -> Outcome {
+        self.one(Command::Expire {
+            session: SessionKey::from(&session),
+        })
+    }
+
+    pub(super) fn register_key(&mut self, node: u64, byte: u8) -> Outcome {
+        self.one(Command::RegisterKey {
+            node,
+            public_key: Arc::new([byte; 32]),
+        })
+    }
+
+    /// The position of the only command of the entry just applied.
+    pub(super) fn position(&self) -> Position {
+        Position {
+            group: 5,
+            term: LEADERSHIP.term,
+            leader: LEADERSHIP.node,
+            index: self.index,
+            offset: 0,
+        }
+    }
+}
+
+pub(super) fn refused(refusal: Refusal) -> Outcome {
+    Outcome::Refused(refusal)
+}

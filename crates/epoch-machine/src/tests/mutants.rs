@@ -1,0 +1,237 @@
+//! Bugs planted around `apply`: each must be found by the random run, or the run proves nothing.
+
+use epoch_core::{Epoch, RequestId};
+
+use super::run::{Apply, Failure, Run};
+use crate::apply::apply;
+use crate::command::{Batch, Entry};
+use crate::outcome::{ForeignLeadership, Outcome};
+use crate::promise::Violation;
+use crate::state::{Row, State};
+
+type Outcomes = Result<Vec<Outcome>, ForeignLeadership>;
+
+fn found(planted: Apply) -> Failure {
+    (1..=200)
+        .find_map(|seed| Run::new(seed, planted).steps(2_000).err())
+        .expect("the planted bug was not found")
+}
+
+fn gives_the_last_epoch_again(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let outcomes = apply(state, entry, batch)?;
+    // Free rows remember one less than was given.
+    let free: Vec<_> = state.free.iter().cloned().collect();
+    for (epoch, name) in free {
+        if let Ok(lower) = Epoch::new(epoch.get() - 1) {
+            state.free.remove(&(epoch, name.clone()));
+            state.free.insert((lower, name.clone()));
+            state.scopes.insert(
+                name,
+                Row {
+                    epoch: lower,
+                    held: None,
+                },
+            );
+        }
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn an_epoch_given_again_is_found() {
+    let failure = found(gives_the_last_epoch_again);
+    let Failure::Promise(violation) = failure else {
+        panic!("{failure}")
+    };
+    assert!(
+        matches!(
+            violation,
+            Violation::Twice { .. } | Violation::NotRising { .. }
+        ),
+        "{violation}"
+    );
+}
+
+fn takes_batches_of_any_leadership(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    apply(
+        state,
+        entry,
+        &Batch {
+            leadership: entry.leadership,
+            ..batch.clone()
+        },
+    )
+}
+
+#[test]
+fn a_batch_of_another_leadership_that_takes_effect_is_found() {
+    let failure = found(takes_batches_of_any_leadership);
+    assert!(matches!(failure, Failure::Foreign(_)), "{failure}");
+}
+
+fn drops_free_rows_too_early(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let outcomes = apply(state, entry, batch)?;
+    for (_, name) in std::mem::take(&mut state.free) {
+        state.scopes.remove(&name);
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_row_dropped_too_early_is_found() {
+    let failure = found(drops_free_rows_too_early);
+    let Failure::Promise(violation) = failure else {
+        panic!("{failure}")
+    };
+    assert!(
+        matches!(
+            violation,
+            Violation::Twice { .. } | Violation::NotRising { .. }
+        ),
+        "{violation}"
+    );
+}
+
+fn follows_a_clock_that_steps_back(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let outcomes = apply(state, entry, batch)?;
+    state.now_ms = batch.wall_ms;
+    Ok(outcomes)
+}
+
+#[test]
+fn time_that_is_lowered_is_found() {
+    let failure = found(follows_a_clock_that_steps_back);
+    assert!(matches!(failure, Failure::Time), "{failure}");
+}
+
+fn leaves_time_out(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    apply(
+        state,
+        entry,
+        &Batch {
+            wall_ms: 1,
+            ..batch.clone()
+        },
+    )
+}
+
+#[test]
+fn epochs_without_time_do_not_survive_a_rollback() {
+    let failure = found(leaves_time_out);
+    let Failure::Promise(violation) = failure else {
+        panic!("{failure}")
+    };
+    assert!(
+        matches!(
+            violation,
+            Violation::Twice { .. } | Violation::NotRising { .. }
+        ),
+        "{violation}"
+    );
+}
+
+fn forgets_spent_ids(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let outcomes = apply(state, entry, batch)?;
+    state.spent.clear();
+    let keys: Vec<_> = state.sessions.keys().copied().collect();
+    for key in keys {
+        if let Some(session) = state.sessions.get_mut(&key) {
+            session.spent = 0;
+        }
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_second_epoch_for_one_request_id_is_found() {
+    let failure = found(forgets_spent_ids);
+    assert!(
+        matches!(failure, Failure::Promise(Violation::MoreThanOne { .. })),
+        "{failure}"
+    );
+}
+
+fn names_the_entry_before(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let mut outcomes = apply(state, entry, batch)?;
+    for outcome in &mut outcomes {
+        if let Outcome::Granted { grant, .. } = outcome {
+            grant.position.index -= 1;
+        }
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_wrong_position_is_found() {
+    let failure = found(names_the_entry_before);
+    let Failure::Promise(violation) = failure else {
+        panic!("{failure}")
+    };
+    assert!(
+        matches!(
+            violation,
+            Violation::NoSuchPosition { .. } | Violation::SharedPosition { .. }
+        ),
+        "{violation}"
+    );
+}
+
+fn answers_what_it_did_not_do(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let mut outcomes = apply(state, entry, batch)?;
+    for outcome in &mut outcomes {
+        if let Outcome::Granted { grant, new: false } = outcome {
+            grant.request_id = RequestId::new(grant.request_id.get() + 1_000_000).unwrap();
+        }
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn an_answer_that_is_not_in_the_log_is_found() {
+    let failure = found(answers_what_it_did_not_do);
+    let Failure::Promise(violation) = failure else {
+        panic!("{failure}")
+    };
+    assert!(
+        matches!(
+            violation,
+            Violation::NotCommitted { .. } | Violation::Twice { .. }
+        ),
+        "{violation}"
+    );
+}
+
+fn leaves_a_request_id_behind(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let bound = state.bound.clone();
+    let outcomes = apply(state, entry, batch)?;
+    if let Some((id, name)) = bound.iter().find(|(id, _)| !state.bound.contains_key(*id)) {
+        state.bound.insert(*id, name.clone());
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn parts_that_disagree_are_found() {
+    let failure = found(leaves_a_request_id_behind);
+    assert!(
+        matches!(failure, Failure::Promise(Violation::Inconsistent(_))),
+        "{failure}"
+    );
+}
+
+fn changes_something_on_a_refusal(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
+    let outcomes = apply(state, entry, batch)?;
+    if outcomes
+        .iter()
+        .any(|outcome| matches!(outcome, Outcome::Refused(_)))
+    {
+        state.now_ms += 1;
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_refusal_that_changes_something_is_found() {
+    let failure = found(changes_something_on_a_refusal);
+    assert!(matches!(failure, Failure::Refused(_)), "{failure}");
+}

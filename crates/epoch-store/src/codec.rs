@@ -1,0 +1,76 @@
+//! Stored bytes to values of the state machine and back.
+//!
+//! What is decoded is checked in full: every name and number is parsed into a type whose values
+//! are always valid, and bytes that this version would not have written (unknown fields, trailing
+//! bytes, longer spellings of a number) are refused, so that nothing that is stored is dropped
+//! without a word.
+
+mod batch;
+mod parse;
+mod row;
+
+pub use batch::{BATCH_BYTES_MAX, BATCH_HEAD_BYTES_MAX, command_bytes, decode_batch, encode_batch};
+#[cfg(test)]
+pub(crate) use row::RowCounts;
+pub(crate) use row::{
+    SnapshotRow, decode_head, decode_row, head_message, scope_message, session_message,
+    spent_message,
+};
+
+use epoch_core::{IdError, NameError};
+use epoch_machine::TtlError;
+
+/// Why stored bytes are not what they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// More bytes than any value of this kind has.
+    #[error("{len} bytes; at most {max} are allowed")]
+    TooLarge {
+        /// How many there are.
+        len: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// The bytes do not begin as this kind of value does.
+    #[error("these bytes are not {0}")]
+    Magic(&'static str),
+    /// Another version of the format.
+    #[error("format version {found} is not known to this binary; use one that can read it")]
+    Version {
+        /// The version found.
+        found: u8,
+    },
+    /// Not a protobuf message of this type.
+    #[error("malformed message")]
+    Malformed(#[from] prost::DecodeError),
+    /// Unknown fields, trailing bytes, or a spelling that this version does not write.
+    #[error("the message has {len} bytes, of which only {known} are known to this binary")]
+    UnknownBytes {
+        /// How many there are.
+        len: usize,
+        /// How many the value has when it is written again.
+        known: usize,
+    },
+    /// A part is missing.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// A part of fixed length has another.
+    #[error("{what} has {len} bytes; it must have {expected}")]
+    Length {
+        /// Which.
+        what: &'static str,
+        /// Its length.
+        len: usize,
+        /// What it should be.
+        expected: usize,
+    },
+    /// A number out of range, or a malformed id.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A malformed scope or holder.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A TTL out of range.
+    #[error(transparent)]
+    Ttl(#[from] TtlError),
+}

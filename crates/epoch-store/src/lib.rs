@@ -1,0 +1,28 @@
+//! What is on disk: segment log, vote, snapshots.
+//!
+//! - [`FileSystem`] and [`File`]: the few file operations everything here is built on, so that a
+//!   simulation can stand in for the disk; [`RealFs`] is the real one.
+//! - [`FolderLock`]: one process at a time in a data folder.
+//! - [`Log`]: entries, vote and purge point in checksummed segment files; every call that changes
+//!   it returns only once the change is on the disk.
+//! - [`write_durably`] and [`read_bounded`]: small files that are there whole or not at all.
+//!
+//! Architecture invariant: this crate knows no consensus library and no async runtime. Votes and
+//! log ids are opaque bytes; calls block.
+
+pub mod codec;
+mod durable_file;
+mod folder_lock;
+mod fs;
+mod log;
+mod real_fs;
+pub mod snapshot;
+
+pub use durable_file::{TEMP_SUFFIX, read_bounded, write_durably};
+pub use folder_lock::{FolderLock, LockError};
+pub use fs::{File, FileSystem, FolderHold};
+pub use log::{
+    ENTRY_BYTES_MAX, FlushStats, Log, LogOptions, LogReader, MarkSyncer, OPAQUE_BYTES_MAX,
+    OpenError, Purged, ReadError, WriteError,
+};
+pub use real_fs::RealFs;

@@ -1,0 +1,59 @@
+//! Settings of a log and their bounds.
+
+use super::OpenError;
+
+const SEGMENT_BYTES_MIN: u64 = 4 << 10;
+/// Offsets in a segment fit into 32 bits with room to spare.
+const SEGMENT_BYTES_LIMIT: u64 = 1 << 30;
+const CACHE_BYTES_LIMIT: u64 = 1 << 30;
+
+/// Settings of a log. They may differ from one opening to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// A segment that would grow beyond this many bytes is closed and the next begun; 4 KiB to
+    /// 1 GiB. Space is given back a segment at a time.
+    pub segment_bytes_max: u64,
+    /// Bytes of the latest entries to keep in memory; 0 to 1 GiB.
+    pub cache_bytes_max: u64,
+}
+
+impl Default for LogOptions {
+    /// Segments of 64 MiB, a cache of 16 MiB.
+    fn default() -> Self {
+        Self {
+            segment_bytes_max: 64 << 20,
+            cache_bytes_max: 16 << 20,
+        }
+    }
+}
+
+impl LogOptions {
+    /// Refuses settings out of bounds.
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        let bounds = [
+            (
+                "segment_bytes_max",
+                self.segment_bytes_max,
+                SEGMENT_BYTES_MIN,
+                SEGMENT_BYTES_LIMIT,
+            ),
+            (
+                "cache_bytes_max",
+                self.cache_bytes_max,
+                0,
+                CACHE_BYTES_LIMIT,
+            ),
+        ];
+        for (name, value, min, max) in bounds {
+            if value < min || value > max {
+                return Err(OpenError::Option {
+                    name,
+                    value,
+                    min,
+                    max,
+                });
+            }
+        }
+        Ok(())
+    }
+}

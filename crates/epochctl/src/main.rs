@@ -1,0 +1,81 @@
+//! The command line of epochd.
+//!
+//! Data goes to stdout, messages to stderr. The exit codes are in [`exit`].
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line talks to its user on both"
+)]
+
+mod args;
+mod cluster;
+mod exit;
+mod held;
+mod output;
+mod run;
+mod scope;
+mod session;
+mod times;
+mod token;
+mod verify;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use epoch_client::Client;
+
+use crate::args::{Args, Command};
+use crate::exit::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let output = Output::new(args.output);
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let failure = Failure::local(format!("cannot start: {error}"), "try again");
+            return output.failure(&failure);
+        }
+    };
+    let ended = runtime.block_on(Box::pin(dispatch(args, output)));
+    // Whatever is left in the background (a dropped session's close, say) had its chance.
+    runtime.shutdown_background();
+    match ended {
+        Ok(code) => code,
+        Err(failure) => output.failure(&failure),
+    }
+}
+
+async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
+    let options = args.options();
+    let Args {
+        endpoints,
+        deadline,
+        command,
+        ..
+    } = args;
+    let client = || Client::connect(endpoints, options).map_err(Failure::from);
+    match command {
+        Command::Session(command) => session::session(&client()?, output, command).await?,
+        Command::Acquire(command) => held::acquire(&client()?, output, command).await?,
+        Command::Release(command) => held::release(&client()?, output, command).await?,
+        Command::Certify(command) => held::certify(&client()?, output, command).await?,
+        Command::Revoke(command) => scope::revoke(&client()?, output, command).await?,
+        Command::Get(command) => scope::get(&client()?, output, command).await?,
+        Command::List(command) => scope::list(&client()?, output, command).await?,
+        Command::Status => cluster::status(&client()?, output).await?,
+        Command::Verify(command) => verify::verify(output, *command, deadline).await?,
+        Command::Run(command) => return run::run(client()?, output, command).await,
+        Command::Completion { shell } => {
+            // Into memory first: the generator panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "epochctl", &mut script);
+            // A reader that has gone away has had what it wanted.
+            drop(std::io::stdout().write_all(&script));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,138 @@
+//! The calls over gRPC.
+
+use std::pin::Pin;
+
+use epoch_proto::v1;
+use epoch_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
+use epoch_proto::v1::epoch_service_server::{EpochService, EpochServiceServer};
+use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Api, Result};
+
+/// Keepalives of one stream that are under way at once; more wait in the connection.
+const KEEP_ALIVES_UNDER_WAY_MAX: usize = 256;
+
+/// The services that clients call.
+pub(crate) fn public_routes(api: &Api, routes: Routes) -> Routes {
+    admit_peer_calls(api, routes).add_service(ClusterServiceServer::new(api.clone()))
+}
+
+/// The services that other nodes pass calls on to.
+pub(crate) fn admit_peer_calls(api: &Api, routes: Routes) -> Routes {
+    routes
+        .add_service(SessionServiceServer::new(api.clone()))
+        .add_service(EpochServiceServer::new(api.clone()))
+}
+
+impl Api {
+    fn answer<T>(&self, result: Result<T>) -> std::result::Result<Response<T>, Status> {
+        self.counted(result)
+            .map(Response::new)
+            .map_err(Status::from)
+    }
+
+    async fn keep_alive_answer(self, request: v1::KeepAliveRequest) -> v1::KeepAliveResponse {
+        match self.counted(self.keep_alive(&request.session_id).await) {
+            Ok(answer) => answer,
+            Err(failure) => v1::KeepAliveResponse {
+                session_id: request.session_id,
+                ttl: None,
+                reason: Some(failure.reason.to_string()),
+                message: Some(failure.message),
+            },
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl SessionService for Api {
+    async fn open(
+        &self,
+        request: Request<v1::OpenRequest>,
+    ) -> std::result::Result<Response<v1::Session>, Status> {
+        self.answer(Api::open(self, request.into_inner()).await)
+    }
+
+    type KeepAliveStream =
+        Pin<Box<dyn Stream<Item = std::result::Result<v1::KeepAliveResponse, Status>> + Send>>;
+
+    async fn keep_alive(
+        &self,
+        request: Request<Streaming<v1::KeepAliveRequest>>,
+    ) -> std::result::Result<Response<Self::KeepAliveStream>, Status> {
+        let api = self.clone();
+        let answers = futures::StreamExt::buffer_unordered(
+            request.into_inner().map(move |request| {
+                let api = api.clone();
+                async move { Ok(api.keep_alive_answer(request?).await) }
+            }),
+            KEEP_ALIVES_UNDER_WAY_MAX,
+        );
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn close(
+        &self,
+        request: Request<v1::CloseRequest>,
+    ) -> std::result::Result<Response<v1::CloseResponse>, Status> {
+        self.answer(Api::close(self, request.into_inner()).await)
+    }
+}
+
+#[tonic::async_trait]
+impl EpochService for Api {
+    async fn acquire(
+        &self,
+        request: Request<v1::AcquireRequest>,
+    ) -> std::result::Result<Response<v1::Grant>, Status> {
+        self.answer(Api::acquire(self, request.into_inner()).await)
+    }
+
+    async fn release(
+        &self,
+        request: Request<v1::ReleaseRequest>,
+    ) -> std::result::Result<Response<v1::ReleaseResponse>, Status> {
+        self.answer(Api::release(self, request.into_inner()).await)
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> std::result::Result<Response<v1::RevokeResponse>, Status> {
+        self.answer(Api::revoke(self, request.into_inner()).await)
+    }
+
+    async fn certify(
+        &self,
+        request: Request<v1::CertifyRequest>,
+    ) -> std::result::Result<Response<v1::CertifyResponse>, Status> {
+        self.answer(Api::certify(self, request.into_inner()).await)
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetRequest>,
+    ) -> std::result::Result<Response<v1::ScopeState>, Status> {
+        self.answer(Api::get(self, request.into_inner()).await)
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListRequest>,
+    ) -> std::result::Result<Response<v1::ListResponse>, Status> {
+        self.answer(Api::list(self, request.into_inner()).await)
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Api {
+    async fn status(
+        &self,
+        _request: Request<v1::StatusRequest>,
+    ) -> std::result::Result<Response<v1::StatusResponse>, Status> {
+        Ok(Response::new(Api::status(self)))
+    }
+}

@@ -1,0 +1,210 @@
+//! The calls over JSON, with JWKS and health beside them.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use epoch_core::Reason;
+use epoch_proto::v1;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::failure::Failure;
+use super::{Api, Result};
+
+/// Largest JSON request: every field at its longest, escaped, fits.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Names the leader's client address in every answer.
+const LEADER_HEADER: HeaderName = HeaderName::from_static("epochd-leader");
+/// How long a resource may keep the key set, in seconds: the time after which a new key may sign.
+const JWKS_MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=600");
+
+/// What later versions offer here: refused as such, so that a client can tell it from a typing
+/// error.
+const LATER: &[&str] = &[
+    "/v1/record",
+    "/v1/watch",
+    "/v1/acquire-many",
+    "/v1/transfer",
+    "/v1/cancel-wait",
+    "/v1/bundle",
+];
+
+/// The JSON surface, to be merged with the gRPC routes; `layered` gets all of them.
+pub(crate) fn router(api: Api, grpc: Router) -> Router {
+    let json = Router::new()
+        .route("/v1/sessions", post(open))
+        .route("/v1/sessions/{id}", delete(close))
+        .route("/v1/sessions/{id}/keepalive", post(keep_alive))
+        .route("/v1/acquire", post(acquire))
+        .route("/v1/release", post(release))
+        .route("/v1/certify", post(certify))
+        .route("/v1/revoke", post(revoke))
+        .route("/v1/scope", get(scope))
+        .route("/v1/scopes", get(scopes))
+        .route("/v1/cluster", get(cluster))
+        .route("/.well-known/jwks.json", get(jwks))
+        .route("/livez", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(api.clone());
+    json.merge(grpc)
+        .fallback(no_such_path)
+        .layer(middleware::from_fn_with_state(api, name_leader))
+}
+
+async fn name_leader(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let leader = api
+        .leader_address()
+        .and_then(|address| HeaderValue::try_from(address).ok());
+    if let Some(leader) = leader {
+        response.headers_mut().insert(LEADER_HEADER, leader);
+    }
+    response
+}
+
+/// gRPC clients are answered in their own way.
+fn is_grpc(request: &Request) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+async fn no_such_path(request: Request) -> Response {
+    let path = request.uri().path();
+    let failure = if LATER.iter().any(|later| path.starts_with(later)) {
+        Failure::unimplemented(path)
+    } else if is_grpc(&request) {
+        Failure::unimplemented(&format!("the method {path}"))
+    } else {
+        Failure::new(Reason::NotFound, format_args!("there is no {path}"))
+    };
+    if is_grpc(&request) {
+        return tonic::Status::from(failure).into_http::<axum::body::Body>();
+    }
+    failure.into_response()
+}
+
+async fn no_such_method(request: Request) -> Response {
+    let what = format!(
+        "{} is not a method of {}",
+        request.method(),
+        request.uri().path()
+    );
+    let mut response = Failure::new(Reason::NotFound, what).into_response();
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+}
+
+fn parse<T: DeserializeOwned>(body: std::result::Result<Bytes, BytesRejection>) -> Result<T> {
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Failure::new(
+            Reason::TooLarge,
+            format_args!("the body is over {BODY_BYTES_MAX} bytes"),
+        ),
+        _ => Failure::new(Reason::InvalidArgument, rejection.body_text()),
+    })?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Failure::new(Reason::InvalidArgument, format_args!("the body: {error}")))
+}
+
+fn parse_query<T>(query: std::result::Result<Query<T>, QueryRejection>) -> Result<T> {
+    let Query(query) = query.map_err(|rejection| {
+        Failure::new(
+            Reason::InvalidArgument,
+            format_args!("the query: {}", rejection.body_text()),
+        )
+    })?;
+    Ok(query)
+}
+
+impl Api {
+    fn json<T: Serialize>(&self, result: Result<T>) -> Response {
+        match self.counted(result) {
+            Ok(answer) => axum::Json(answer).into_response(),
+            Err(failure) => failure.into_response(),
+        }
+    }
+}
+
+type Body = std::result::Result<Bytes, BytesRejection>;
+
+macro_rules! calls {
+    ($($handler:ident => $call:ident;)*) => {
+        $(async fn $handler(State(api): State<Api>, body: Body) -> Response {
+            let result = match parse(body) {
+                Ok(request) => api.$call(request).await,
+                Err(failure) => Err(failure),
+            };
+            api.json(result)
+        })*
+    };
+}
+
+calls! {
+    open => open;
+    acquire => acquire;
+    release => release;
+    certify => certify;
+    revoke => revoke;
+}
+
+/// The body of a keepalive: nothing yet.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepAliveBody {}
+
+async fn keep_alive(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Response {
+    let result = match parse::<KeepAliveBody>(body) {
+        Ok(KeepAliveBody {}) => api.keep_alive(&id).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+async fn close(State(api): State<Api>, Path(session_id): Path<String>) -> Response {
+    api.json(api.close(v1::CloseRequest { session_id }).await)
+}
+
+type Query_<T> = std::result::Result<Query<T>, QueryRejection>;
+
+async fn scope(State(api): State<Api>, query: Query_<v1::GetRequest>) -> Response {
+    let result = match parse_query(query) {
+        Ok(request) => api.get(request).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+async fn scopes(State(api): State<Api>, query: Query_<v1::ListRequest>) -> Response {
+    let result = match parse_query(query) {
+        Ok(request) => api.list(request).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+async fn cluster(State(api): State<Api>) -> Response {
+    axum::Json(api.status()).into_response()
+}
+
+async fn jwks(State(api): State<Api>) -> Response {
+    let mut response = axum::Json(api.jwks()).into_response();
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, JWKS_MAX_AGE);
+    response
+}
+
+async fn ready(State(api): State<Api>) -> Response {
+    if api.node.is_ready() {
+        "ok".into_response()
+    } else {
+        Failure::new(Reason::NoLeader, "no leader is known yet").into_response()
+    }
+}

@@ -1,0 +1,27 @@
+//! The one way out when going on would break a promise: say why, and stop. The supervisor
+//! restarts the process, and what was acknowledged is on the disk.
+
+use std::panic;
+
+/// Exit code after a failure that the process must not survive.
+const EXIT_FATAL: i32 = 70;
+
+/// Says why and ends the process.
+pub fn stop(why: &str) -> ! {
+    tracing::error!(why, "stopping: restart the node once the cause is mended");
+    #[expect(
+        clippy::exit,
+        reason = "the one place: a dead core must not answer any more"
+    )]
+    std::process::exit(EXIT_FATAL)
+}
+
+/// Makes every panic end the process: a panic in a replication task would otherwise die silently
+/// and leave a node that looks alive.
+pub fn stop_on_panic() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        stop(&format!("a bug: {info}"));
+    }));
+}

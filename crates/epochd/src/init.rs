@@ -1,0 +1,217 @@
+//! Making a cluster: one seed folder for each of its first nodes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use epoch_core::{ClusterId, Incarnation, NodeId};
+use uuid::Uuid;
+
+use crate::seed::{Addresses, Seed};
+
+/// First voters at most.
+const NODES_MAX: u16 = 9;
+
+/// The first ports; node n listens on the port that is n - 1 higher.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Ports {
+    /// Node 1's port for clients.
+    #[arg(long, env = "EPOCHD_CLIENT_PORT", default_value_t = 7600)]
+    pub client_port: u16,
+    /// Node 1's port for the other nodes.
+    #[arg(long, env = "EPOCHD_PEER_PORT", default_value_t = 7610)]
+    pub peer_port: u16,
+    /// Node 1's port for metrics.
+    #[arg(long, env = "EPOCHD_ADMIN_PORT", default_value_t = 7620)]
+    pub admin_port: u16,
+}
+
+/// The command line of `epochd init`.
+#[derive(Debug, Clone, Args)]
+pub struct InitArgs {
+    /// Write the seed folders here, as node1, node2 and so on.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How many nodes, all on one host.
+    #[arg(long, default_value_t = 3, conflicts_with = "node")]
+    pub nodes: u16,
+    /// The host that all nodes are on.
+    #[arg(long, default_value = "127.0.0.1", conflicts_with = "node")]
+    pub host: String,
+    #[command(flatten)]
+    #[expect(
+        missing_docs,
+        reason = "a doc comment here would become the command's help"
+    )]
+    pub ports: Ports,
+    /// One node with its addresses: ID=CLIENT,PEER,ADMIN, each host:port. Once for each node.
+    #[arg(long, value_name = "ID=CLIENT,PEER,ADMIN", value_parser = parse_node)]
+    pub node: Vec<(NodeId, Addresses)>,
+}
+
+fn parse_node(text: &str) -> Result<(NodeId, Addresses), String> {
+    let wrong = || format!("{text:?} is not of the form ID=CLIENT,PEER,ADMIN");
+    let (id, addresses) = text.split_once('=').ok_or_else(wrong)?;
+    let id = id.parse().ok().filter(|id| *id > 0).ok_or_else(wrong)?;
+    let addresses: Vec<_> = addresses.split(',').collect();
+    let [client, peer, admin] = addresses[..] else {
+        return Err(wrong());
+    };
+    for address in [client, peer, admin] {
+        let port = address
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() {
+            return Err(format!("{address:?} is not of the form host:port"));
+        }
+    }
+    let [client, peer, admin] = [client, peer, admin].map(str::to_owned);
+    Ok((
+        id,
+        Addresses {
+            client,
+            peer,
+            admin,
+        },
+    ))
+}
+
+/// Addresses of `count` nodes on one host.
+///
+/// # Errors
+/// No node, too many, or a port beyond 65535.
+pub fn on_one_host(
+    host: &str,
+    count: u16,
+    ports: Ports,
+) -> anyhow::Result<BTreeMap<NodeId, Addresses>> {
+    ensure!(
+        (1..=NODES_MAX).contains(&count),
+        "{count} nodes; from 1 to {NODES_MAX} can be made"
+    );
+    let address = |first: u16, n: u16| {
+        let port = first.checked_add(n).context("the ports go beyond 65535")?;
+        anyhow::Ok(format!("{host}:{port}"))
+    };
+    (0..count)
+        .map(|n| {
+            let addresses = Addresses {
+                client: address(ports.client_port, n)?,
+                peer: address(ports.peer_port, n)?,
+                admin: address(ports.admin_port, n)?,
+            };
+            Ok((NodeId::from(n) + 1, addresses))
+        })
+        .collect()
+}
+
+/// Writes a seed folder for each node; its path.
+///
+/// # Errors
+/// A folder has a seed already, or cannot be written.
+pub fn write_seeds(
+    out: &Path,
+    nodes: &BTreeMap<NodeId, Addresses>,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = |id: &NodeId| out.join(format!("node{id}"));
+    // Before the first is written: half a cluster helps nobody.
+    if let Some(taken) = nodes.keys().map(folder).find(|folder| Seed::exists(folder)) {
+        bail!(crate::seed::SeedError::Exists(taken));
+    }
+    let cluster_id = ClusterId(Uuid::new_v4());
+    let incarnation = Incarnation(Uuid::now_v7());
+    nodes
+        .keys()
+        .map(|id| {
+            let path = folder(id);
+            Seed::new(cluster_id, incarnation, *id, nodes.clone()).write(&path)?;
+            Ok(path)
+        })
+        .collect()
+}
+
+/// Runs `epochd init`; the folders written.
+///
+/// # Errors
+/// The nodes do not make a cluster, or a folder cannot be written.
+pub fn run(args: &InitArgs) -> anyhow::Result<Vec<PathBuf>> {
+    let nodes = if args.node.is_empty() {
+        on_one_host(&args.host, args.nodes, args.ports)?
+    } else {
+        let nodes: BTreeMap<_, _> = args.node.iter().cloned().collect();
+        ensure!(nodes.len() == args.node.len(), "two nodes have one id");
+        ensure!(
+            nodes.len() <= usize::from(NODES_MAX),
+            "at most {NODES_MAX} nodes can be made"
+        );
+        nodes
+    };
+    let mut addresses: Vec<_> = nodes
+        .values()
+        .flat_map(|node| [&node.client, &node.peer, &node.admin])
+        .collect();
+    addresses.sort();
+    if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        bail!(
+            "{} is given twice; every listener needs its own address",
+            pair[0]
+        );
+    }
+    write_seeds(&args.out, &nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_an_id_and_three_addresses() {
+        let (id, addresses) = parse_node("2=a:1,b:2,[::1]:3").unwrap();
+        assert_eq!((id, addresses.admin.as_str()), (2, "[::1]:3"));
+        for bad in [
+            "",
+            "2",
+            "0=a:1,b:2,c:3",
+            "x=a:1,b:2,c:3",
+            "2=a:1,b:2",
+            "2=a:1,b:2,c",
+        ] {
+            assert!(parse_node(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn seeds_of_one_cluster_differ_in_the_node_only_and_are_never_overwritten() {
+        let out = tempfile::tempdir().unwrap();
+        let ports = Ports {
+            client_port: 1,
+            peer_port: 11,
+            admin_port: 21,
+        };
+        let nodes = on_one_host("127.0.0.1", 3, ports).unwrap();
+        let folders = write_seeds(out.path(), &nodes).unwrap();
+        let seeds: Vec<_> = folders
+            .iter()
+            .map(|folder| Seed::read(folder).unwrap())
+            .collect();
+        assert_eq!(
+            seeds.iter().map(|seed| seed.node).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        assert!(
+            seeds
+                .iter()
+                .all(|seed| seed.cluster_id == seeds[0].cluster_id)
+        );
+        assert!(seeds.iter().all(|seed| seed.nodes == nodes));
+        assert!(write_seeds(out.path(), &nodes).is_err());
+    }
+
+    #[test]
+    fn a_folder_without_a_seed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Seed::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("epochd init"), "{error}");
+    }
+}

@@ -1,0 +1,26 @@
+//! One node of the cluster: consensus, services, settings.
+//!
+//! - [`raft`]: the narrow interface to consensus, the only user of openraft.
+//! - [`node`]: what a node does besides: batching, leases, leadership, leadership checks.
+//! - [`api`]: the calls, over gRPC and JSON.
+//! - [`server`]: the listeners. [`init`], [`dev`]: making and running clusters.
+#![cfg_attr(test, allow(clippy::indexing_slicing, reason = "tests may panic"))]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the map above is for those who read the code"
+)]
+
+mod api;
+pub mod clock;
+pub mod dev;
+pub mod fatal;
+pub mod init;
+mod metrics;
+mod node;
+mod node_key;
+mod raft;
+mod seed;
+pub mod server;
+pub mod settings;
+
+pub use seed::Addresses;

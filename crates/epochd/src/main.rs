@@ -1,0 +1,131 @@
+//! The server's command line.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use epochd::dev::{Dev, DevArgs};
+use epochd::init::{self, InitArgs};
+use epochd::server::Server;
+use epochd::settings::NodeArgs;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// A Raft-replicated cluster that hands out epochs: fencing tokens that only ever rise, with
+/// signed certificates that say where they came from.
+#[derive(Debug, Parser)]
+#[command(name = "epochd", version)]
+struct Cli {
+    /// What to log, as a tracing filter.
+    #[arg(
+        long,
+        env = "EPOCHD_LOG",
+        global = true,
+        default_value = "info,openraft=error"
+    )]
+    log: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run three nodes in this process, on loopback.
+    Dev(DevArgs),
+    /// Run one node.
+    Serve(ServeArgs),
+    /// Make a cluster: one seed folder for each of its first nodes.
+    Init(InitArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// A settings file (TOML). The environment beats it, and flags beat both.
+    #[arg(long, env = "EPOCHD_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the log may not be set up yet")]
+            {
+                eprintln!("epochd: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    start_log(&cli.log)?;
+    match cli.command {
+        Command::Init(args) => {
+            for folder in init::run(&args)? {
+                say(&folder.display().to_string());
+            }
+            Ok(())
+        }
+        Command::Dev(args) => {
+            epochd::fatal::stop_on_panic();
+            let dev = Dev::start(&args).await?;
+            tracing::info!(endpoints = dev.endpoints(), "three nodes are up");
+            stop_signal().await?;
+            dev.stop().await;
+            Ok(())
+        }
+        Command::Serve(args) => {
+            epochd::fatal::stop_on_panic();
+            let file = match &args.config {
+                Some(path) => NodeArgs::read(path)?,
+                None => NodeArgs::default(),
+            };
+            let settings = args.node.over(file).settings()?;
+            let server = Server::start(&settings).await?;
+            tracing::info!(client = %server.client_address(), "up");
+            stop_signal().await?;
+            server.stop().await;
+            Ok(())
+        }
+    }
+}
+
+fn say(line: &str) {
+    #[expect(clippy::print_stdout, reason = "the command's data")]
+    {
+        println!("{line}");
+    }
+}
+
+/// Plain text on a terminal, JSON lines elsewhere; always on standard error.
+fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .with_context(|| format!("--log {filter:?} is not a tracing filter"))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.json().flatten_event(true).init();
+    }
+    Ok(())
+}
+
+async fn stop_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Taking up and giving up leadership.
+//!
+//! A leadership serves only once an empty batch of its own is applied and its signing key is
+//! registered; leaderships are told apart by the whole leader id, never by role or term alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epoch_machine::{Batch, Command, Leadership, Outcome};
+
+use super::Node;
+use crate::{clock, fatal};
+
+/// A leader that cannot serve within so long makes room.
+const SERVE_WITHIN: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Never ends.
+pub(super) async fn run(node: Arc<Node>) {
+    let mut changes = node.consensus.changes();
+    let mut current: Option<Leadership> = None;
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tokio::select! {
+            () = changes.wait() => {}
+            _ = tick.tick() => {}
+        }
+        let view = node.consensus.view_now();
+        if let Some(why) = view.fatal {
+            fatal::stop(&format!(
+                "the consensus core of node {} has ended: {why}",
+                node.id
+            ));
+        }
+        node.metrics.term.set(view.term as f64);
+        if view.leading != current {
+            if let Some(ended) = current {
+                tracing::info!(node = node.id, term = ended.term, "no longer leading");
+                give_up(&node);
+            }
+            if let Some(begun) = view.leading {
+                tracing::info!(node = node.id, term = begun.term, "leading");
+                tokio::spawn(take_up(Arc::clone(&node), begun));
+            }
+            current = view.leading;
+        }
+        if let Some(leadership) = current
+            && !node.consensus.contact().may_speak(leadership)
+        {
+            give_up(&node);
+            node.consensus.step_down(leadership).await;
+        }
+    }
+}
+
+fn give_up(node: &Node) {
+    node.serving.send_replace(None);
+    node.leases().end();
+    node.metrics.is_leader.set(0.0);
+}
+
+/// Makes a leadership serve, or ends it.
+async fn take_up(node: Arc<Node>, leadership: Leadership) {
+    match tokio::time::timeout(SERVE_WITHIN, establish(&node, leadership)).await {
+        Ok(()) => {}
+        Err(_elapsed) => {
+            tracing::warn!(
+                node = node.id,
+                term = leadership.term,
+                "cannot serve within {SERVE_WITHIN:?}: stepping down"
+            );
+            node.consensus.step_down(leadership).await;
+            return;
+        }
+    }
+    if !still_leads(&node, leadership) {
+        return;
+    }
+    {
+        let state = node.state.read();
+        let sessions = state.sessions().map(|(key, session)| (key, session.ttl));
+        node.leases().begin(leadership, clock::boot(), sessions);
+    }
+    node.serving.send_replace(Some(leadership));
+    // The leadership may have ended just before: whoever ended it has not seen it serve.
+    if !still_leads(&node, leadership) {
+        give_up(&node);
+        return;
+    }
+    node.metrics.is_leader.set(1.0);
+    tracing::info!(node = node.id, term = leadership.term, "serving");
+    register_peers(&node, leadership).await;
+}
+
+fn still_leads(node: &Node, leadership: Leadership) -> bool {
+    node.consensus.view_now().leading == Some(leadership)
+}
+
+/// Returns once an empty batch and this node's key are applied, or the leadership has ended.
+async fn establish(node: &Node, leadership: Leadership) {
+    let mut commands = Vec::new();
+    while still_leads(node, leadership) {
+        let batch = Batch {
+            leadership,
+            wall_ms: clock::wall_ms(),
+            commands: commands.clone(),
+        };
+        match node.consensus.write(&batch).await {
+            Ok(Ok(outcomes)) => {
+                let public_key = node.key.verifying_key().as_bytes();
+                if node.state.read().has_key(node.id, public_key) {
+                    return;
+                }
+                if let Some(Outcome::Refused(refusal)) = outcomes.first() {
+                    tracing::error!(%refusal, "this node's signing key is refused");
+                }
+                let public_key = Arc::new(*public_key);
+                commands = vec![Command::RegisterKey {
+                    node: node.id,
+                    public_key,
+                }];
+            }
+            Ok(Err(_)) | Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+/// Registers the keys of peers as they tell them, for as long as the leadership serves.
+async fn register_peers(node: &Node, leadership: Leadership) {
+    const INTERVAL: Duration = Duration::from_millis(200);
+    while node.serving() == Some(leadership) {
+        let members = node.consensus.view_now().members;
+        let told = node.consensus.contact().public_keys();
+        for (peer, key) in told {
+            if !members.contains_key(&peer) || node.state.read().has_key(peer, &key) {
+                continue;
+            }
+            let command = Command::RegisterKey {
+                node: peer,
+                public_key: Arc::new(key),
+            };
+            match node.proposer.propose(command).await {
+                Ok(Outcome::KeyRegistered { node }) => {
+                    tracing::info!(node, "signing key registered");
+                }
+                Ok(outcome) => tracing::error!(peer, ?outcome, "a signing key is refused"),
+                Err(error) => tracing::debug!(peer, %error, "a signing key is not registered yet"),
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

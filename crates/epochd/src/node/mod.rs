@@ -1,0 +1,170 @@
+//! One node: consensus, and what the leader does besides.
+
+mod checks;
+mod expiry;
+mod leader;
+mod leases;
+mod pings;
+mod proposer;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use epoch_core::{NodeId, SigningKey};
+use epoch_machine::Leadership;
+use epoch_store::{FolderLock, RealFs};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::metrics::Metrics;
+use crate::node_key;
+use crate::raft::{Consensus, SharedState};
+use crate::seed::Seed;
+use crate::settings::Settings;
+
+pub(crate) use checks::{CheckError, Checks};
+pub(crate) use leases::{Leases, RenewError};
+pub(crate) use proposer::{ProposeError, Proposer};
+
+/// Keepalives that arrive within so long share one leadership check.
+const KEEPALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Everything that the services of one node share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) seed: Seed,
+    pub(crate) consensus: Consensus,
+    pub(crate) state: SharedState,
+    pub(crate) key: SigningKey,
+    pub(crate) metrics: Metrics,
+    pub(crate) proposer: Proposer,
+    /// Leadership checks for reads.
+    pub(crate) reads: Checks,
+    /// Leadership checks for keepalives.
+    pub(crate) keepalives: Checks,
+    leases: Mutex<Leases>,
+    /// This node's own leadership, once it serves in it.
+    serving: watch::Sender<Option<Leadership>>,
+    _lock: FolderLock,
+}
+
+impl Node {
+    /// Reads the data folder and starts everything but the listeners.
+    pub(crate) async fn start(
+        settings: &Settings,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Arc<Self>> {
+        let folder = &settings.data_dir;
+        let seed = Seed::read(folder)?;
+        let lock = FolderLock::acquire(&RealFs, folder)?;
+        let key = node_key::read_or_make(folder)?;
+        let metrics = Metrics::new(seed.node);
+        let (sessions, session_events) = mpsc::unbounded_channel();
+        let (consensus, state) = Consensus::start(
+            folder,
+            seed.clone(),
+            settings.timing,
+            metrics.clone(),
+            sessions,
+        )
+        .await
+        .with_context(|| format!("node {} in {}", seed.node, folder.display()))?;
+        let (serving, is_serving) = watch::channel(None);
+        let (proposer, proposals) = Proposer::new();
+        let (reads, read_queue) = Checks::new();
+        let (keepalives, keepalive_queue) = Checks::new();
+        let node = Arc::new(Self {
+            id: seed.node,
+            seed,
+            consensus,
+            state,
+            key,
+            metrics,
+            proposer,
+            reads,
+            keepalives,
+            leases: Mutex::default(),
+            serving,
+            _lock: lock,
+        });
+        let spawn = |name: &'static str, task: futures::future::BoxFuture<'static, ()>| {
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = task => tracing::error!(name, "a task that never ends has ended"),
+                    () = stop.cancelled() => {}
+                }
+            });
+        };
+        spawn("pings", Box::pin(pings::run(Arc::clone(&node))));
+        spawn("leader", Box::pin(leader::run(Arc::clone(&node))));
+        spawn(
+            "expiry",
+            Box::pin(expiry::run(Arc::clone(&node), session_events)),
+        );
+        spawn(
+            "log",
+            Box::pin(tend_log(Arc::clone(&node), settings.snapshot_log_bytes)),
+        );
+        spawn(
+            "proposer",
+            Box::pin(proposer::run(
+                node.consensus.clone(),
+                is_serving.clone(),
+                proposals,
+                node.metrics.clone(),
+            )),
+        );
+        let read_checks = checks::run(
+            node.consensus.clone(),
+            is_serving.clone(),
+            read_queue,
+            Duration::ZERO,
+        );
+        spawn("read checks", Box::pin(read_checks));
+        let keepalive_checks = checks::run(
+            node.consensus.clone(),
+            is_serving,
+            keepalive_queue,
+            KEEPALIVE_CHECK_INTERVAL,
+        );
+        spawn("keepalive checks", Box::pin(keepalive_checks));
+        Ok(node)
+    }
+
+    /// This node's leadership, once it serves in it.
+    pub(crate) fn serving(&self) -> Option<Leadership> {
+        *self.serving.borrow()
+    }
+
+    pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether clients can be served here: by this node, or by passing on to a leader it knows.
+    pub(crate) fn is_ready(&self) -> bool {
+        if self.consensus.contact().quiet_left().is_some() {
+            return false;
+        }
+        self.serving().is_some()
+            || self
+                .consensus
+                .view_now()
+                .leader
+                .is_some_and(|leader| leader != self.id)
+    }
+}
+
+async fn tend_log(node: Arc<Node>, snapshot_log_bytes: u64) {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        if let Err(error) = node.consensus.tend_log(snapshot_log_bytes).await {
+            tracing::warn!(%error, "old snapshots cannot be removed");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The node's own signing key: made at its first start, readable by nobody else.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand;
+use epoch_core::{SigningKey, SigningKeyError};
+use epoch_store::{RealFs, read_bounded, write_durably};
+
+const KEY_FILE: &str = "node-key.p8";
+const KEY_BYTES_MAX: usize = 1 << 10;
+
+/// Why there is no signing key.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeKeyError {
+    /// The file cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not a key. It is never replaced by itself: certificates under it are out.
+    #[error("{}: {source}; restore the file, or replace the node", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: SigningKeyError,
+    },
+    /// The system has no randomness to give.
+    #[error("the system gave no random bytes for a new key")]
+    NoRandomness,
+}
+
+/// Reads the key of `folder`, or makes it.
+///
+/// # Errors
+/// The file cannot be read, written or parsed, or there is no randomness.
+pub(crate) fn read_or_make(folder: &Path) -> Result<SigningKey, NodeKeyError> {
+    let path = folder.join(KEY_FILE);
+    match read_bounded(&RealFs, &path, KEY_BYTES_MAX) {
+        Ok(bytes) => SigningKey::from_pkcs8(&bytes)
+            .map_err(|source| NodeKeyError::Malformed { path, source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
+        Err(source) => Err(NodeKeyError::Io { path, source }),
+    }
+}
+
+fn make(path: PathBuf) -> Result<SigningKey, NodeKeyError> {
+    let mut seed = [0; 32];
+    rand::fill(&mut seed).map_err(|_unspecified| NodeKeyError::NoRandomness)?;
+    let malformed = |source| NodeKeyError::Malformed {
+        path: path.clone(),
+        source,
+    };
+    let key = SigningKey::from_seed(&seed).map_err(malformed)?;
+    let document = key.to_pkcs8().map_err(malformed)?;
+    match write_durably(&RealFs, &path, &document) {
+        Ok(()) => Ok(key),
+        Err(source) => Err(NodeKeyError::Io { path, source }),
+    }
+}

@@ -1,0 +1,433 @@
+//! The narrow interface to consensus. Nothing outside this module knows openraft.
+//!
+//! Architecture invariant: a node leads only by winning an election in this process; it says
+//! nothing in its quiet second, and nothing in a leadership that no quorum has acknowledged for
+//! 600 ms.
+#![expect(clippy::result_large_err, reason = "the consensus library's own error types")]
+
+mod contact;
+mod log_store;
+mod machine;
+mod network;
+mod peer_service;
+mod snapshots;
+mod types;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epoch_core::NodeId;
+use epoch_machine::{Batch, ForeignLeadership, Leadership, Outcome, PublicKey, State};
+use epoch_proto::raft::peer_service_server::PeerServiceServer;
+use epoch_store::{OpenError, codec, snapshot::OpenSnapshotError};
+use openraft::storage::RaftLogStorage as _;
+use openraft::{ServerState, SnapshotPolicy};
+use tokio::sync::{mpsc, watch};
+use tonic::transport::Channel;
+
+pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
+pub(crate) use machine::{SessionEvent, SharedState};
+pub(crate) use network::Identity;
+pub(crate) use peer_service::PeerServer;
+
+use self::log_store::LogStore;
+use self::machine::Machine;
+use self::network::{PEER_MESSAGE_BYTES_MAX, Peers};
+use self::snapshots::{SnapshotError, Snapshots};
+use self::types::{Metrics as RaftMetrics, Proposal, Raft, Vote};
+use crate::metrics::Metrics;
+use crate::seed::{Addresses, Seed};
+use crate::settings::Timing;
+
+/// Entries in one append at most: with batches of 256 KiB, below [`PEER_MESSAGE_BYTES_MAX`].
+const APPEND_ENTRIES_MAX: u64 = 64;
+/// Lets a snapshot of the largest state through.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(300);
+/// A proposal or leadership check that takes longer has an unknown outcome: on a deposed leader
+/// they can hang for good.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a node's consensus did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("the log cannot be opened")]
+    Log(#[from] OpenError),
+    #[error("the snapshots cannot be opened")]
+    Snapshots(#[from] OpenSnapshotError),
+    #[error("the newest snapshot cannot be read")]
+    Snapshot(#[from] SnapshotError),
+    #[error(
+        "the log begins after index {purged}, and no snapshot reaches that far: \
+         restore the snapshot files, or replace the node"
+    )]
+    Gap { purged: u64 },
+    #[error("the data folder is of another cluster or incarnation than its seed")]
+    Foreign,
+    #[error("heartbeat and election times do not fit: {0}")]
+    Timing(#[from] openraft::ConfigError),
+    #[error("the consensus core does not start: {0}")]
+    Core(String),
+}
+
+/// Why a batch was not applied, as far as this node knows.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// It certainly took no effect.
+    #[error("this node does not lead")]
+    NotLeader,
+    /// It may still take effect.
+    #[error("the outcome is unknown")]
+    Unknown,
+}
+
+/// What the rest of the node sees of consensus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) term: u64,
+    /// This node's own leadership, won in an election.
+    pub(crate) leading: Option<Leadership>,
+    /// The leader as far as known.
+    pub(crate) leader: Option<NodeId>,
+    pub(crate) applied: u64,
+    /// Voters and learners with their addresses; before the first entry, those of the seed.
+    pub(crate) members: BTreeMap<NodeId, Member>,
+    /// Why the core is dead.
+    pub(crate) fatal: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) addresses: Addresses,
+    pub(crate) voter: bool,
+}
+
+/// One node's consensus.
+#[derive(Clone)]
+pub(crate) struct Consensus {
+    raft: Raft,
+    contact: Contact,
+    peers: Peers,
+    seed: Arc<Seed>,
+    log: LogStore,
+    snapshots: Snapshots,
+    identity: Identity,
+}
+
+impl std::fmt::Debug for Consensus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consensus").finish_non_exhaustive()
+    }
+}
+
+impl Consensus {
+    /// Reads what is on the disk and starts the core, which does not campaign before
+    /// [`Consensus::set_campaigning`] lets it.
+    pub(crate) async fn start(
+        folder: &Path,
+        seed: Seed,
+        timing: Timing,
+        metrics: Metrics,
+        sessions: mpsc::UnboundedSender<SessionEvent>,
+    ) -> Result<(Self, SharedState), StartError> {
+        const GROUP: u32 = 0;
+        let identity = Identity {
+            cluster_id: seed.cluster_id,
+            incarnation: seed.incarnation,
+            group: GROUP,
+            me: seed.node,
+        };
+        let contact = Contact::new(seed.node);
+        let snapshots = Snapshots::open(&folder.join("snapshots"))?;
+        let (state, meta) = match snapshots.newest() {
+            Some(stored) => {
+                let (state, meta) = stored.load()?;
+                (state, Some(meta))
+            }
+            None => (State::new(seed.cluster_id, seed.incarnation, GROUP), None),
+        };
+        if state.cluster_id() != seed.cluster_id || state.incarnation() != seed.incarnation {
+            return Err(StartError::Foreign);
+        }
+        let log = LogStore::open(&folder.join("log"), seed.node, metrics.clone())?;
+        let snapshot_index = meta
+            .as_ref()
+            .and_then(|meta| meta.last_log_id)
+            .map(|id| id.index);
+        if let Some(purged) = log.purged_index()
+            && snapshot_index.is_none_or(|index| index < purged)
+        {
+            return Err(StartError::Gap { purged });
+        }
+        let state = SharedState::new(state);
+        let machine = Machine::new(state.clone(), meta, snapshots.clone(), sessions, metrics);
+        let peers = Peers::new(identity, contact.clone());
+        let config = Arc::new(config(&seed, timing)?);
+        let raft = Raft::new(seed.node, config, peers.clone(), log.clone(), machine)
+            .await
+            .map_err(|error| StartError::Core(error.to_string()))?;
+        let seed = Arc::new(seed);
+        let consensus = Self {
+            raft,
+            contact,
+            peers,
+            seed,
+            log,
+            snapshots,
+            identity,
+        };
+        consensus.contact.set_voters(consensus.view_now().voters());
+        Ok((consensus, state))
+    }
+
+    /// The service for the peer listener.
+    pub(crate) fn peer_service(&self, public_key: PublicKey) -> PeerServiceServer<PeerServer> {
+        let server = PeerServer {
+            identity: self.identity,
+            contact: self.contact.clone(),
+            raft: self.raft.clone(),
+            snapshots: self.snapshots.clone(),
+            public_key,
+        };
+        PeerServiceServer::new(server)
+            .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn contact(&self) -> &Contact {
+        &self.contact
+    }
+
+    /// The channel to a member's peer listener.
+    pub(crate) fn channel(
+        &self,
+        node: NodeId,
+        address: &str,
+    ) -> Result<Channel, tonic::transport::Error> {
+        self.peers.channel(node, address)
+    }
+
+    /// Pings one member and keeps its answer.
+    pub(crate) async fn ping(&self, node: NodeId, address: &str) {
+        if let Some(answer) = self.peers.ping(node, address).await
+            && let Ok(public_key) = PublicKey::try_from(answer.public_key.as_ref())
+        {
+            self.contact.heard(node, public_key, answer.initialized);
+        }
+    }
+
+    /// How things stand.
+    pub(crate) fn view_now(&self) -> View {
+        self.view(&self.raft.metrics().borrow())
+    }
+
+    /// Resolves when something may have changed since the last call on `changes`.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.raft.metrics())
+    }
+
+    fn view(&self, metrics: &RaftMetrics) -> View {
+        let membership = &metrics.membership_config;
+        let voters: std::collections::BTreeSet<_> = membership.voter_ids().collect();
+        let mut members: BTreeMap<_, _> = types::members(membership)
+            .into_iter()
+            .map(|(id, addresses)| {
+                (
+                    id,
+                    Member {
+                        addresses,
+                        voter: voters.contains(&id),
+                    },
+                )
+            })
+            .collect();
+        if members.is_empty() {
+            let first = self.seed.nodes.iter();
+            members.extend(first.map(|(id, addresses)| {
+                (
+                    *id,
+                    Member {
+                        addresses: addresses.clone(),
+                        voter: true,
+                    },
+                )
+            }));
+        }
+        let id = metrics.vote.leader_id();
+        let leads = metrics.state == ServerState::Leader
+            && metrics.vote.is_committed()
+            && id.node_id == metrics.id;
+        View {
+            term: metrics.current_term,
+            leading: leads.then(|| types::leadership(id)),
+            leader: metrics.current_leader,
+            applied: metrics.last_applied.map_or(0, |id| id.index),
+            members,
+            fatal: metrics
+                .running_state
+                .as_ref()
+                .err()
+                .map(ToString::to_string),
+        }
+    }
+
+    /// Lets the core campaign or not.
+    pub(crate) fn set_campaigning(&self, allowed: bool) {
+        self.raft.runtime_config().elect(allowed);
+    }
+
+    /// Begins the cluster's log with the seed's voters, unless it has begun.
+    pub(crate) async fn initialize_if_new(&self) {
+        match self.raft.is_initialized().await {
+            Ok(false) => {}
+            Ok(true) | Err(_) => return,
+        }
+        match self.raft.initialize(self.seed.nodes.clone()).await {
+            Ok(()) => tracing::info!("cluster initialized"),
+            // Another node was first; its entries arrive by replication.
+            Err(error) => tracing::debug!(%error, "not initialized here"),
+        }
+    }
+
+    /// Whether this node's log has begun.
+    pub(crate) async fn is_initialized(&self) -> bool {
+        self.raft.is_initialized().await.unwrap_or(false)
+    }
+
+    /// Commits and applies a batch under its own leadership.
+    ///
+    /// Runs to its end once begun, even if the returned future is dropped.
+    pub(crate) async fn write(
+        &self,
+        batch: &Batch,
+    ) -> Result<Result<Vec<Outcome>, ForeignLeadership>, WriteError> {
+        if !self.contact.may_speak(batch.leadership) {
+            return Err(WriteError::NotLeader);
+        }
+        let proposal = Proposal(codec::encode_batch(batch));
+        let raft = self.raft.clone();
+        let writing = tokio::spawn(async move { raft.client_write(proposal).await });
+        let Ok(written) = tokio::time::timeout(ANSWER_TIMEOUT, writing).await else {
+            return Err(WriteError::Unknown);
+        };
+        match written {
+            // Whatever else stands at the index where ours was, its outcomes are not ours.
+            Ok(Ok(response))
+                if types::leadership(&response.log_id.leader_id) != batch.leadership =>
+            {
+                Ok(Err(ForeignLeadership))
+            }
+            Ok(Ok(response)) => response.data.outcomes.ok_or(WriteError::Unknown),
+            // The core refuses before it appends, or after it has cut the entry off its log; it
+            // may still be on another node's.
+            Ok(Err(_)) | Err(_) => Err(WriteError::Unknown),
+        }
+    }
+
+    /// Returns once a quorum has confirmed this node's leadership, begun after the call, and all
+    /// that was committed before is applied.
+    pub(crate) async fn check_leadership(&self, leadership: Leadership) -> Result<(), WriteError> {
+        if !self.contact.may_speak(leadership) {
+            return Err(WriteError::NotLeader);
+        }
+        let checking = tokio::time::timeout(ANSWER_TIMEOUT, self.raft.ensure_linearizable());
+        match checking.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Err(WriteError::NotLeader),
+        }
+        // The check is the core's; that it was for this leadership, and not for a later one of
+        // this node, is ours to see.
+        if self.view_now().leading == Some(leadership) && self.contact.may_speak(leadership) {
+            Ok(())
+        } else {
+            Err(WriteError::NotLeader)
+        }
+    }
+
+    /// Ends this node's leadership, without deposing another leader.
+    ///
+    /// A leader in this library never campaigns and never steps down by itself, and it refuses
+    /// candidates whose log is shorter. So it is shown the lowest vote of the next term: of node
+    /// 0, which does not exist, so that it is below the vote of every leader of that term.
+    pub(crate) async fn step_down(&self, leadership: Leadership) {
+        let Ok(log) = self.log.clone().get_log_state().await else {
+            return;
+        };
+        let vote = Vote::new(leadership.term.saturating_add(1), 0);
+        let request = openraft::raft::VoteRequest::new(vote, log.last_log_id);
+        if let Err(error) = self.raft.vote(request).await {
+            tracing::warn!(%error, "stepping down failed");
+        }
+    }
+
+    /// Makes a snapshot when the log has grown by `bytes` since the last one, and purges what two
+    /// snapshots cover.
+    pub(crate) async fn tend_log(&self, bytes: u64) -> std::io::Result<()> {
+        let newest = self
+            .snapshots
+            .newest()
+            .and_then(|stored| stored.meta().last_log_id);
+        let since = newest.map_or(0, |id| id.index.saturating_add(1));
+        if self.log.bytes_since(since) >= bytes {
+            drop(self.raft.trigger().snapshot().await);
+        }
+        let snapshots = self.snapshots.clone();
+        let purgeable = tokio::task::spawn_blocking(move || snapshots.purgeable()).await;
+        let purgeable = purgeable.map_err(std::io::Error::other)??;
+        if let Some(index) = purgeable
+            && self.log.purged_index().is_none_or(|purged| purged < index)
+        {
+            drop(self.raft.trigger().purge_log(index).await);
+        }
+        Ok(())
+    }
+
+    /// Stops the core.
+    pub(crate) async fn stop(&self) {
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "the consensus core did not stop cleanly");
+        }
+    }
+}
+
+/// See [`Consensus::changes`].
+pub(crate) struct Changes(watch::Receiver<RaftMetrics>);
+
+impl Changes {
+    /// Waits; returns at once if something changed since the last call.
+    pub(crate) async fn wait(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The core has ended; its last metrics say so, and nothing changes any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl View {
+    pub(crate) fn voters(&self) -> std::collections::BTreeSet<NodeId> {
+        self.members
+            .iter()
+            .filter(|(_, member)| member.voter)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}
+
+fn config(seed: &Seed, timing: Timing) -> Result<openraft::Config, openraft::ConfigError> {
+    let config = openraft::Config {
+        cluster_name: seed.cluster_id.to_string(),
+        heartbeat_interval: timing.heartbeat_ms,
+        election_timeout_min: timing.election_min_ms,
+        election_timeout_max: timing.election_max_ms,
+        install_snapshot_timeout: u64::try_from(SNAPSHOT_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+        max_payload_entries: APPEND_ENTRIES_MAX,
+        // Snapshots follow the log's bytes, and purging follows the snapshots on the disk.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        purge_batch_size: 1,
+        enable_elect: false,
+        ..openraft::Config::default()
+    };
+    config.validate()
+}

@@ -1,0 +1,157 @@
+//! The seed of a node: which cluster it belongs to, who it is, and who the first voters are.
+//!
+//! Only a folder with a seed may start a node, so that a mistyped path is an error and not a new,
+//! empty member.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use epoch_core::{ClusterId, Incarnation, NodeId};
+use epoch_store::{RealFs, read_bounded, write_durably};
+use serde::{Deserialize, Serialize};
+
+const SEED_FILE: &str = "seed.json";
+const SEED_BYTES_MAX: usize = 64 << 10;
+const FORMAT: u32 = 1;
+
+/// Where a node can be reached, each `host:port`. The same addresses are listened on unless the
+/// settings say otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Addresses {
+    /// gRPC, JSON, JWKS and health for clients.
+    pub client: String,
+    /// For the other nodes.
+    pub peer: String,
+    /// Metrics.
+    pub admin: String,
+}
+
+/// The contents of a seed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seed {
+    format: u32,
+    /// The cluster.
+    pub(crate) cluster_id: ClusterId,
+    /// This life of its state.
+    pub(crate) incarnation: Incarnation,
+    /// This node.
+    pub(crate) node: NodeId,
+    /// The first voters, this node among them.
+    pub(crate) nodes: BTreeMap<NodeId, Addresses>,
+}
+
+/// Why a folder has no usable seed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SeedError {
+    /// There is none.
+    #[error(
+        "{} has no {SEED_FILE}: it is not a node's data folder; make one with `epochd init`",
+        .0.display()
+    )]
+    Missing(PathBuf),
+    /// It cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not a seed.
+    #[error("{}: {why}; take the file from `epochd init` again", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The folder has a seed already.
+    #[error("{} has a seed already; init never overwrites one", .0.display())]
+    Exists(PathBuf),
+}
+
+impl Seed {
+    /// A seed for `node`, one of `nodes`.
+    #[must_use]
+    pub(crate) fn new(
+        cluster_id: ClusterId,
+        incarnation: Incarnation,
+        node: NodeId,
+        nodes: BTreeMap<NodeId, Addresses>,
+    ) -> Self {
+        Self {
+            format: FORMAT,
+            cluster_id,
+            incarnation,
+            node,
+            nodes,
+        }
+    }
+
+    /// Whether `folder` has a seed.
+    #[must_use]
+    pub(crate) fn exists(folder: &Path) -> bool {
+        folder.join(SEED_FILE).exists()
+    }
+
+    /// Reads and checks the seed of `folder`.
+    ///
+    /// # Errors
+    /// There is none, it cannot be read, or it is not one.
+    pub(crate) fn read(folder: &Path) -> Result<Self, SeedError> {
+        let path = folder.join(SEED_FILE);
+        let bytes = match read_bounded(&RealFs, &path, SEED_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SeedError::Missing(folder.to_path_buf()));
+            }
+            Err(source) => return Err(SeedError::Io { path, source }),
+        };
+        let malformed = |why: String| SeedError::Malformed {
+            path: path.clone(),
+            why,
+        };
+        let seed: Self =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
+        if seed.format != FORMAT {
+            return Err(malformed(format!("format {} is not {FORMAT}", seed.format)));
+        }
+        if seed.node == 0 || !seed.nodes.contains_key(&seed.node) {
+            return Err(malformed(format!(
+                "node {} is not among the nodes",
+                seed.node
+            )));
+        }
+        Ok(seed)
+    }
+
+    /// Writes the seed into `folder`, which is made if need be.
+    ///
+    /// # Errors
+    /// The folder has one already, or cannot be written.
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), SeedError> {
+        let path = folder.join(SEED_FILE);
+        if path.exists() {
+            return Err(SeedError::Exists(folder.to_path_buf()));
+        }
+        let io = |source| SeedError::Io {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let json = serde_json::to_vec_pretty(self).map_err(|error| SeedError::Malformed {
+            path: path.clone(),
+            why: error.to_string(),
+        })?;
+        write_durably(&RealFs, &path, &json).map_err(io)
+    }
+
+    /// This node's own addresses.
+    #[must_use]
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.nodes.get(&self.node).cloned().unwrap_or_default()
+    }
+}

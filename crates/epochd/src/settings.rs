@@ -1,0 +1,210 @@
+//! Settings: a flag beats the environment (`EPOCHD_*`), which beats the file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::raft::{QUIET, SILENCE_AFTER};
+
+/// Smallest log growth after which a snapshot is made; smaller values are for tests.
+const SNAPSHOT_LOG_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Where a node listens and keeps its data, and how it keeps time. Every part is optional in the
+/// file and on the command line.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeArgs {
+    /// The node's data folder, made by `epochd init`.
+    #[arg(long, env = "EPOCHD_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Listen here for clients, instead of at the address that the cluster knows (host:port).
+    #[arg(long, env = "EPOCHD_CLIENT_LISTEN", value_name = "ADDR")]
+    pub client_listen: Option<String>,
+    /// Listen here for the other nodes (host:port).
+    #[arg(long, env = "EPOCHD_PEER_LISTEN", value_name = "ADDR")]
+    pub peer_listen: Option<String>,
+    /// Listen here for metrics (host:port).
+    #[arg(long, env = "EPOCHD_ADMIN_LISTEN", value_name = "ADDR")]
+    pub admin_listen: Option<String>,
+    // A doc comment here would become the command's help.
+    #[command(flatten)]
+    #[serde(default)]
+    #[expect(missing_docs, reason = "see the comment above")]
+    pub tuning: Tuning,
+}
+
+/// What rarely needs to be set.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tuning {
+    /// Milliseconds between heartbeats [default: 60].
+    #[arg(long, env = "EPOCHD_HEARTBEAT_MS", value_name = "MS")]
+    pub heartbeat_ms: Option<u64>,
+    /// Shortest election time-out in milliseconds; the longest is twice as long [default: 300].
+    #[arg(long, env = "EPOCHD_ELECTION_MS", value_name = "MS")]
+    pub election_ms: Option<u64>,
+    /// Make a snapshot when the log has grown by so many bytes [default: 67108864].
+    #[arg(long, env = "EPOCHD_SNAPSHOT_LOG_BYTES", value_name = "BYTES")]
+    pub snapshot_log_bytes: Option<u64>,
+}
+
+/// Heartbeats and elections, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Between heartbeats; also how long one append may take.
+    pub heartbeat_ms: u64,
+    /// Shortest election time-out.
+    pub election_min_ms: u64,
+    /// Longest election time-out, and the leader's lease at its followers.
+    pub election_max_ms: u64,
+}
+
+/// A node's settings, whole and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The node's data folder.
+    pub data_dir: PathBuf,
+    /// Where to listen, where it differs from what the cluster knows.
+    pub client_listen: Option<String>,
+    /// Where to listen for peers.
+    pub peer_listen: Option<String>,
+    /// Where to listen for metrics.
+    pub admin_listen: Option<String>,
+    /// Heartbeats and elections.
+    pub timing: Timing,
+    /// Log growth, in bytes, after which a snapshot is made.
+    pub snapshot_log_bytes: u64,
+}
+
+impl NodeArgs {
+    /// Reads a settings file.
+    ///
+    /// # Errors
+    /// It cannot be read, is not TOML, or names a setting that there is not.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("the settings file {} cannot be read", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is not valid", path.display()))
+    }
+
+    /// These, and `file`'s where these say nothing.
+    #[must_use]
+    pub fn over(self, file: Self) -> Self {
+        Self {
+            data_dir: self.data_dir.or(file.data_dir),
+            client_listen: self.client_listen.or(file.client_listen),
+            peer_listen: self.peer_listen.or(file.peer_listen),
+            admin_listen: self.admin_listen.or(file.admin_listen),
+            tuning: Tuning {
+                heartbeat_ms: self.tuning.heartbeat_ms.or(file.tuning.heartbeat_ms),
+                election_ms: self.tuning.election_ms.or(file.tuning.election_ms),
+                snapshot_log_bytes: self
+                    .tuning
+                    .snapshot_log_bytes
+                    .or(file.tuning.snapshot_log_bytes),
+            },
+        }
+    }
+
+    /// Fills in the defaults and checks how the settings fit together.
+    ///
+    /// # Errors
+    /// No data folder, or times that do not fit.
+    pub fn settings(self) -> anyhow::Result<Settings> {
+        let Some(data_dir) = self.data_dir else {
+            bail!("no data folder: give --data-dir, EPOCHD_DATA_DIR, or data_dir in the file");
+        };
+        Ok(Settings {
+            data_dir,
+            client_listen: self.client_listen,
+            peer_listen: self.peer_listen,
+            admin_listen: self.admin_listen,
+            timing: self.tuning.timing()?,
+            snapshot_log_bytes: self.tuning.snapshot_log_bytes(),
+        })
+    }
+}
+
+impl Tuning {
+    /// Log growth, in bytes, after which a snapshot is made.
+    #[must_use]
+    pub fn snapshot_log_bytes(&self) -> u64 {
+        self.snapshot_log_bytes
+            .unwrap_or(SNAPSHOT_LOG_BYTES_DEFAULT)
+    }
+
+    /// Heartbeats and elections, checked together.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn timing(&self) -> anyhow::Result<Timing> {
+        let heartbeat_ms = self.heartbeat_ms.unwrap_or(60);
+        let election_min_ms = self.election_ms.unwrap_or(300);
+        ensure!(
+            (10..=200).contains(&heartbeat_ms),
+            "heartbeat_ms is {heartbeat_ms}; it must be from 10 to 200, so that a leader is \
+             acknowledged several times before it falls silent at {} ms",
+            SILENCE_AFTER.as_millis()
+        );
+        ensure!(
+            election_min_ms >= heartbeat_ms.saturating_mul(3) && election_min_ms <= 60_000,
+            "election_ms is {election_min_ms}; it must be at least three heartbeats \
+             ({heartbeat_ms} ms each), and at most a minute"
+        );
+        debug_assert!(
+            SILENCE_AFTER < QUIET,
+            "a leader must fall silent within the quiet second"
+        );
+        let election_max_ms = election_min_ms.saturating_mul(2);
+        Ok(Timing {
+            heartbeat_ms,
+            election_min_ms,
+            election_max_ms,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> NodeArgs {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_command_line_beats_the_file() {
+        let file = parse("data_dir = '/file'\n[tuning]\nheartbeat_ms = 50\nelection_ms = 400");
+        let flags = parse("data_dir = '/flag'\n[tuning]\nelection_ms = 500");
+        let settings = flags.over(file).settings().unwrap();
+        assert_eq!(settings.data_dir, PathBuf::from("/flag"));
+        let timing = Timing {
+            heartbeat_ms: 50,
+            election_min_ms: 500,
+            election_max_ms: 1_000,
+        };
+        assert_eq!(settings.timing, timing);
+    }
+
+    #[test]
+    fn times_that_do_not_fit_are_refused() {
+        for text in [
+            "heartbeat_ms = 0",
+            "heartbeat_ms = 500",
+            "election_ms = 100",
+        ] {
+            let text = format!("data_dir = '/d'\n[tuning]\n{text}");
+            assert!(parse(&text).settings().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_setting_is_named() {
+        let error = toml::from_str::<NodeArgs>("data_dirr = '/d'")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("data_dirr"), "{error}");
+    }
+}

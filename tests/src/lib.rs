@@ -1,0 +1,22 @@
+//! Whole-system tests: what they share.
+//!
+//! Everything here works from outside: it starts the real binaries as processes, with real disks
+//! and sockets, and speaks to them as any client would. What a run did is recorded as a history
+//! and judged by the same promise checkers that the state machine is tested with.
+
+pub mod agent;
+pub mod binaries;
+pub mod caller;
+pub mod certificates;
+pub mod clock;
+pub mod cluster;
+pub mod command_line;
+pub mod history;
+pub mod json_client;
+pub mod load;
+pub mod node_log;
+pub mod ports;
+pub mod report;
+pub mod seed;
+pub mod story;
+pub mod wait;
