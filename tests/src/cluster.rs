@@ -19,7 +19,8 @@ use crate::wait;
 pub const NODES: u64 = 3;
 
 /// Three `epochd serve` processes on loopback, their data in a temporary folder. They end with
-/// this value; the folder is kept, and named, when that happens in a panic.
+/// this value. The folder is kept, and named, unless the last word was that they are
+/// [`unharmed`](Self::unharmed).
 #[derive(Debug)]
 pub struct Cluster {
     folder: Option<TempDir>,
@@ -27,6 +28,7 @@ pub struct Cluster {
     ports: Ports,
     arguments: Vec<String>,
     nodes: Vec<Node>,
+    passed: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl Cluster {
             });
         }
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        Ok(Self { folder: Some(folder), path, ports, arguments, nodes })
+        Ok(Self { folder: Some(folder), path, ports, arguments, nodes, passed: false })
     }
 
     /// Seeds and starts three nodes, and waits until all are ready.
@@ -222,7 +224,7 @@ impl Cluster {
             if !self.is_running(id)? {
                 return Ok(Err(anyhow!("node {id} has ended")));
             }
-            client.get("/readyz", &[]).await?.ok_text().map(Ok)
+            client.get("/readyz", &[]).await?.ok_text().map(|_ok| Ok(()))
         });
         match ready.await.and_then(|ready| ready) {
             Ok(()) => Ok(()),
@@ -330,16 +332,18 @@ impl Cluster {
         node_log::read(&self.log_path(id))
     }
 
-    /// Checks that no running node has ended and none has panicked.
+    /// Checks that no running node has ended and none has panicked: the end of every test.
     ///
     /// # Errors
     /// One has; with the end of its log.
     pub fn unharmed(&mut self) -> Result<()> {
+        self.passed = false;
         for id in self.running() {
             ensure!(self.is_running(id)?, "node {id} has ended: {}", self.log_tail(id));
             let panicked = self.log(id)?.iter().any(|line| line.message().contains("panicked"));
             ensure!(!panicked, "node {id} has panicked: {}", self.log_tail(id));
         }
+        self.passed = true;
         Ok(())
     }
 
@@ -361,17 +365,10 @@ impl Cluster {
     fn node_mut(&mut self, id: u64) -> Result<&mut Node> {
         self.nodes.iter_mut().find(|node| node.id == id).with_context(|| format!("no node {id}"))
     }
-
-    /// Keeps the folder when this value goes; for a run that failed.
-    #[expect(clippy::print_stderr, reason = "where to look has to be seen")]
-    pub fn keep_folder(&mut self) {
-        if let Some(folder) = self.folder.take() {
-            eprintln!("data and logs are kept in {}", folder.keep().display());
-        }
-    }
 }
 
 impl Drop for Cluster {
+    #[expect(clippy::print_stderr, reason = "where to look has to be seen")]
     fn drop(&mut self) {
         for node in &mut self.nodes {
             if let Some(mut process) = node.process.take() {
@@ -380,8 +377,8 @@ impl Drop for Cluster {
                 let _reaped = process.wait();
             }
         }
-        if std::thread::panicking() {
-            self.keep_folder();
+        if let Some(folder) = self.folder.take_if(|_folder| !self.passed) {
+            eprintln!("data and logs are kept in {}", folder.keep().display());
         }
     }
 }

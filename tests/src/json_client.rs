@@ -41,18 +41,19 @@ impl Answer {
     /// # Errors
     /// It was none.
     pub fn ok(self) -> Result<Value> {
-        if self.status == 200 {
-            return Ok(self.body);
-        }
-        bail!("status {}: {}", self.status, self.text)
+        let body = self.body.clone();
+        self.ok_text().map(|_text| body)
     }
 
-    /// Success, whatever the body.
+    /// The body of a success, as text.
     ///
     /// # Errors
     /// It was none.
-    pub fn ok_text(self) -> Result<()> {
-        self.ok().map(drop)
+    pub fn ok_text(self) -> Result<String> {
+        if self.status == 200 {
+            return Ok(self.text);
+        }
+        bail!("status {}: {}", self.status, self.text)
     }
 }
 

@@ -76,25 +76,17 @@ impl Held {
 /// # Errors
 /// A promise was broken, or something did not come up.
 pub async fn tell_all() -> Result<()> {
-    let mut cluster = Cluster::init()?;
-    let told = tell_on(&mut cluster).await;
-    if told.is_err() {
-        cluster.keep_folder();
-    }
-    told
-}
-
-async fn tell_on(cluster: &mut Cluster) -> Result<()> {
     let teller = Teller::new();
+    let mut cluster = Cluster::init()?;
     for id in cluster.ids() {
         cluster.start_node(id)?;
         teller.tell(format!("node {id} started (epochd serve)"));
     }
     cluster.all_ready().await?;
     teller.tell(format!("three nodes are ready; node {} leads", cluster.leader().await?));
-    late_write_is_refused(cluster, teller).await?;
-    other_order_without_barrier(cluster, teller).await?;
-    other_order_with_barrier(cluster, teller).await?;
+    late_write_is_refused(&mut cluster, teller).await?;
+    other_order_without_barrier(&mut cluster, teller).await?;
+    other_order_with_barrier(&mut cluster, teller).await?;
     cluster.unharmed()?;
     teller.tell("every promise held");
     Ok(())

@@ -9,7 +9,6 @@ use epoch_tests::binaries::target_folder;
 use epoch_tests::certificates::{self, Hostile, Issuer};
 use epoch_tests::cluster::{Cluster, number, text};
 use epoch_tests::command_line::{Ran, run, run_epochctl};
-use epoch_tests::wait;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -18,6 +17,7 @@ const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/interop");
 /// A cluster, and a certificate of it.
 struct Setting {
     cluster: Cluster,
+    session: String,
     certificate: String,
     epoch: u64,
     issuer: String,
@@ -38,6 +38,7 @@ impl Setting {
             issuer: format!("epochd:{}", text(&status, "cluster_id")?),
             jwks_url: client.jwks_url(),
             jwks: client.get("/.well-known/jwks.json", &[]).await?.ok()?,
+            session,
             cluster,
         })
     }
@@ -106,10 +107,93 @@ fn forged(setting: &Setting) -> Result<Vec<Hostile>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pyjwt_verifies_a_certificate_from_the_jwks_url() -> Result<()> {
-    Foreign::pyjwt()?.checks(&Setting::new().await?).await
+    let mut setting = Setting::new().await?;
+    Foreign::pyjwt()?.checks(&setting).await?;
+    setting.cluster.unharmed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jose_verifies_a_certificate_from_the_jwks_url() -> Result<()> {
-    Foreign::jose()?.checks(&Setting::new().await?).await
+    let mut setting = Setting::new().await?;
+    Foreign::jose()?.checks(&setting).await?;
+    setting.cluster.unharmed()
+}
+
+/// What `epochctl verify` says of a token, with every demand it can be given.
+struct Ours {
+    jwks: String,
+    cluster: String,
+    folder: PathBuf,
+}
+
+impl Ours {
+    async fn verify(&self, token: &str) -> Result<Ran> {
+        // The longest do not fit on a command line.
+        let given = if token.len() > 100_000 {
+            let path = self.folder.join("token");
+            fs::write(&path, token)?;
+            format!("@{}", path.display())
+        } else {
+            token.to_owned()
+        };
+        let args = [
+            "verify", "--jwks", &self.jwks, "--cluster", &self.cluster, "--audience", "files",
+            "--scope", "reports/interop", "-o", "json", "--", &given,
+        ];
+        run_epochctl("127.0.0.1:1", &args).await
+    }
+
+    /// Every token has to be refused, for what it is.
+    async fn refuses(&self, hostile: &[Hostile]) -> Result<()> {
+        let mut wrong = Vec::new();
+        for Hostile { name, token } in hostile {
+            let ran = self.verify(token).await?;
+            let problem: Value = serde_json::from_str(&ran.stderr).unwrap_or_default();
+            let refused = ran.code == Some(1) && problem["reason"] == "CERTIFICATE_INVALID";
+            if !refused || !ran.stdout.is_empty() || ran.stderr.contains("panicked") {
+                wrong.push(format!("{name}: {ran:?}"));
+            }
+        }
+        ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn epochctl_verifies_what_is_genuine_and_refuses_what_is_not() -> Result<()> {
+    let mut setting = Setting::new().await?;
+    let client = setting.cluster.client(setting.cluster.leader().await?)?.clone();
+    let cluster = setting.issuer.strip_prefix("epochd:").context("issuer")?.to_owned();
+    let folder = setting.cluster.path().to_path_buf();
+    let ours = Ours { jwks: setting.jwks_url.clone(), cluster, folder };
+
+    // Not for the audience that is demanded, though genuine.
+    let refused = ours.verify(&setting.certificate).await?;
+    ensure!(refused.code == Some(1), "a certificate without an audience: {refused:?}");
+    let plain = ["verify", "--jwks", &setting.jwks_url, "-o", "json", "--", &setting.certificate];
+    let ran = run_epochctl("127.0.0.1:1", &plain).await?;
+    ensure!(ran.code == Some(0), "{ran:?}");
+
+    let session = client.open("auditor", "60s").await?;
+    client.release("reports/interop", &setting.session, setting.epoch).await?.ok()?;
+    let body = json!({
+        "scope": "reports/interop", "session_id": session, "request_id": 1,
+        "audience": ["other", "files"],
+    });
+    let grant = client.post("/v1/acquire", &body).await?.ok()?;
+    let genuine = text(&grant, "certificate")?;
+    let ran = ours.verify(genuine).await?;
+    ensure!(ran.code == Some(0), "a genuine certificate was refused: {ran:?}");
+    ours.refuses(&certificates::forged(genuine, &setting.jwks)?).await?;
+
+    // The same checks where the signature is good: a key that the verifier trusts, misused.
+    let issuer = Issuer::new(7)?;
+    let jwks = ours.folder.join("jwks.json");
+    fs::write(&jwks, issuer.jwks().to_string())?;
+    let ours = Ours { jwks: jwks.display().to_string(), ..ours };
+    let payload = certificates::parts(genuine)?.payload;
+    let ran = ours.verify(&issuer.token(&payload)).await?;
+    ensure!(ran.code == Some(0), "the issuer's well-formed certificate was refused: {ran:?}");
+    ours.refuses(&issuer.malformed(&payload)).await?;
+    setting.cluster.unharmed()
 }

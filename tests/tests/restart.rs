@@ -203,7 +203,7 @@ async fn a_node_without_a_quorum_answers_unavailable_and_recovers() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_leader_gives_nothing_away_when_it_goes_on() -> Result<()> {
-    let cluster = Cluster::start().await?;
+    let mut cluster = Cluster::start().await?;
     let old = cluster.leader().await?;
     let session = cluster.client(old)?.open("holder", "5s").await?;
     let grant = cluster.client(old)?.acquire("paused", &session, 1).await?.ok()?;
@@ -231,5 +231,5 @@ async fn a_paused_leader_gives_nothing_away_when_it_goes_on() -> Result<()> {
     let terms = terms_led(&cluster, old)?;
     let term = number(&client.cluster().await?, "term")?;
     ensure!(terms.iter().all(|led| *led < term), "the paused leader went on leading: {terms:?}");
-    Ok(())
+    cluster.unharmed()
 }

@@ -7,11 +7,11 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use epoch_client::{Client, Options};
+//! use epoch_client::{Client, Endpoint, Options};
 //! use epoch_core::{Holder, Scope};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let endpoints = ["127.0.0.1:7600".parse()?, "127.0.0.1:7601".parse()?];
+//! let endpoints: [Endpoint; 2] = ["127.0.0.1:7600".parse()?, "127.0.0.1:7601".parse()?];
 //! let client = Client::connect(endpoints, Options::default())?;
 //!
 //! let holder: Holder = "agent-7".parse()?;
@@ -19,8 +19,9 @@
 //! let scope: Scope = "reports/research-note".parse()?;
 //! let grant = session.acquire(&scope).await?;
 //!
+//! let certificate = grant.certificate();
 //! tokio::select! {
-//!     () = write_report(grant.epoch().get(), &grant.certificate()) => {
+//!     () = write_report(&certificate) => {
 //!         grant.release().await?;
 //!     }
 //!     // Another may hold the scope from now on: stop at once, save nothing under this grant.
@@ -29,7 +30,7 @@
 //! session.close().await?;
 //! # Ok(())
 //! # }
-//! # async fn write_report(epoch: u64, certificate: &str) {}
+//! # async fn write_report(certificate: &str) {}
 //! ```
 //!
 //! Every call works to one overall deadline, and goes on to the next node when one does not

@@ -9,8 +9,9 @@ use tonic::{Code, ConnectError, Status};
 
 /// The first pause between attempts. With jitter, up to twice this.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The longest pause before jitter: several attempts fit into an election.
-const PAUSE_MAX: Duration = Duration::from_millis(400);
+/// The longest pause before jitter: by so much, at most doubled, a client is late for the end of an
+/// election.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// What a failed attempt says about the request, and about another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

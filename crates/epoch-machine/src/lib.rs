@@ -16,6 +16,7 @@
     allow(
         clippy::indexing_slicing,
         clippy::as_conversions,
+        clippy::wildcard_enum_match_arm,
         reason = "tests may panic"
     )
 )]

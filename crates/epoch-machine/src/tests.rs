@@ -4,6 +4,7 @@ mod list;
 mod load;
 mod machine;
 mod mutants;
+mod promises;
 mod random;
 mod release_and_revoke;
 mod request_ids;

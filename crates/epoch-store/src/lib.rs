@@ -5,6 +5,8 @@
 //! - [`FolderLock`]: one process at a time in a data folder.
 //! - [`Log`]: entries, vote and purge point in checksummed segment files; every call that changes
 //!   it returns only once the change is on the disk.
+//! - [`snapshot`]: the whole state as a file, for starts, lagging peers and purging the log.
+//! - [`codec`]: log batches and snapshot rows as bytes, checked in full when they are read.
 //! - [`write_durably`] and [`read_bounded`]: small files that are there whole or not at all.
 //!
 //! Architecture invariant: this crate knows no consensus library and no async runtime. Votes and

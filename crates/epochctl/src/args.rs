@@ -342,7 +342,7 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{line:?}");
         }
         let error = Args::try_parse_from(["epochctl", "get", ""]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+        assert_eq!(error.kind(), ErrorKind::ValueValidation);
     }
 
     #[test]

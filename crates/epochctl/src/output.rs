@@ -1,6 +1,6 @@
 //! Data on stdout, messages on stderr.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
@@ -43,14 +43,14 @@ impl Output {
             })?,
         };
         let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "{text}")
-            .and_then(|()| stdout.flush())
-            .map_err(|error| {
-                Failure::local(
-                    format!("cannot write to stdout: {error}"),
-                    "check where it goes",
-                )
-            })
+        match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+            // A reader that has gone away (`| head`) has had what it wanted.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                let message = format!("cannot write to stdout: {error}");
+                Err(Failure::local(message, "check where it goes"))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Says something beside the result.

@@ -95,7 +95,11 @@ fn show(output: Output, certificate: &Certificate, now_ms: u64) -> Result<(), Fa
 }
 
 fn invalid(message: String) -> Failure {
-    Failure::refused(Reason::CertificateInvalid, message)
+    let next_step = "do not accept it".to_owned();
+    Failure {
+        next_step,
+        ..Failure::refused(Reason::CertificateInvalid, message)
+    }
 }
 
 /// The certificate as given, from stdin, or from a file.

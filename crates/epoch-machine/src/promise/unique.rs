@@ -98,12 +98,8 @@ mod tests {
     #[test]
     fn an_epoch_given_twice_is_found_among_many() {
         let mut history: Vec<_> = (1..5_000)
-            .map(|n| {
-                of_request(
-                    n,
-                    acquired(["a", "b", "c"][n as usize % 3], n, n * 2..n * 2 + 1),
-                )
-            })
+            .zip(["a", "b", "c"].into_iter().cycle())
+            .map(|(n, scope)| of_request(n, acquired(scope, n, n * 2..n * 2 + 1)))
             .collect();
         assert_eq!(unique_and_rising(&history), Ok(()));
         let mut again = history[3_000].clone();

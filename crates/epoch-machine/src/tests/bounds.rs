@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
+use epoch_core::RequestId;
+
 use super::machine::{Machine, refused, scope};
-use crate::command::Command;
+use crate::command::{Command, SessionKey};
 use crate::outcome::{Outcome, Refusal};
-use crate::state::KEYS_MAX;
+use crate::state::{GRANTS_MAX, KEYS_MAX, SESSIONS_MAX};
 
 #[test]
 fn keys_are_known_once_registered_and_bounded() {
@@ -61,4 +65,58 @@ fn many_free_rows_are_forgotten_over_several_batches() {
         rows.push(machine.state.counts().rows);
     }
     assert_eq!(rows, [3_000 - 1_024, 3_000 - 2_048, 0]);
+}
+
+#[test]
+fn no_more_sessions_are_opened_than_are_kept() {
+    let mut machine = Machine::new();
+    let session = machine.open(1);
+    machine.checked = false;
+    let row = machine.state.session(&session).unwrap().clone();
+    let filler = (1..).map(|index| {
+        (
+            SessionKey {
+                index: 1_000 + index,
+                offset: 0,
+            },
+            row.clone(),
+        )
+    });
+    machine.state.sessions.extend(filler.take(SESSIONS_MAX - 2));
+    machine.open(2);
+    let before = machine.state.clone();
+    assert_eq!(
+        machine.try_open(3, "agent", 10_000),
+        refused(Refusal::SessionLimit)
+    );
+    assert_eq!(machine.state.counts(), before.counts());
+    // A retry of an Open that succeeded is no new session.
+    assert_eq!(machine.open(1), session);
+    machine.close(session);
+    machine.open(3);
+}
+
+#[test]
+fn no_more_grants_are_made_than_are_kept() {
+    let mut machine = Machine::new();
+    let session = machine.open(1);
+    machine.checked = false;
+    let name: Arc<str> = "filler".into();
+    let filler = (1..).map(|id| {
+        let key = SessionKey {
+            index: 1_000,
+            offset: 0,
+        };
+        ((key, RequestId::new(id).unwrap()), Arc::clone(&name))
+    });
+    machine.state.bound.extend(filler.take(GRANTS_MAX - 1));
+    let grant = machine.acquire("a", session, 1);
+    assert_eq!(
+        machine.try_acquire("b", session, 2),
+        refused(Refusal::GrantLimit)
+    );
+    // A retry is no new grant.
+    assert_eq!(machine.acquire("a", session, 1), grant);
+    machine.release("a", session, grant.epoch);
+    machine.acquire("b", session, 2);
 }

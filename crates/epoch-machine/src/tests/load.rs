@@ -56,8 +56,8 @@ fn spend(loader: &mut Loader, session: u64, id: u64) -> Result<(), LoadError> {
 fn a_state_that_went_out_and_in_is_equal_and_consistent() {
     let mut machine = Machine::new();
     let (first, second) = (machine.open(1), machine.open(2));
-    for id in 1..200 {
-        let grant = machine.acquire(&format!("{id}"), [first, second][id as usize % 2], id);
+    for (id, session) in (1..200).zip([first, second].into_iter().cycle()) {
+        let grant = machine.acquire(&format!("{id}"), session, id);
         if id % 3 == 0 {
             machine.release(&format!("{id}"), grant.session, grant.epoch);
         }

@@ -2,7 +2,8 @@
 
 use epoch_core::{Epoch, RequestId};
 
-use super::run::{Apply, Failure, Run};
+use super::promises::Failure;
+use super::run::{Apply, Run};
 use crate::apply::apply;
 use crate::command::{Batch, Entry};
 use crate::outcome::{ForeignLeadership, Outcome};

@@ -192,20 +192,33 @@ mod tests {
         let mut group = shell(&script);
         written(&file).await;
         group.stop(Duration::from_millis(200)).await.unwrap();
-        // Its new parent reaps it in a moment, or never does where there is none: dead either way.
-        let stat = || {
-            let members = std::process::Command::new("ps")
-                .args(["-o", "stat=", "-g", &group.id.as_raw_nonzero().to_string()])
-                .output()
-                .unwrap();
-            String::from_utf8(members.stdout).unwrap()
-        };
-        while stat()
-            .lines()
-            .any(|stat| !stat.trim_start().starts_with('Z'))
-        {
+        while is_alive(group.id) {
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Whether a process of the group is more than a zombie: who has to reap it may not have yet.
+    fn is_alive(group: Pid) -> bool {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let stats = processes
+            .filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+        stats.into_iter().any(|stat| {
+            // After the name in parentheses: state, parent, group.
+            let fields = stat
+                .rsplit(')')
+                .next()
+                .unwrap_or_default()
+                .split_whitespace();
+            let [state, _parent, id] = fields.take(3).collect::<Vec<_>>()[..] else {
+                return false;
+            };
+            state != "Z" && id == group.as_raw_nonzero().to_string()
+        })
+    }
+
+    #[test]
+    fn a_group_that_runs_is_seen_to_be_alive() {
+        assert!(is_alive(rustix::process::getpgrp()));
     }
 
     #[tokio::test]

@@ -2,9 +2,9 @@
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -109,8 +109,26 @@ fn parse<T: DeserializeOwned>(body: std::result::Result<Bytes, BytesRejection>) 
         ),
         _ => Failure::new(Reason::InvalidArgument, rejection.body_text()),
     })?;
+    // A list in the order of the fields would be read as one, whatever its author meant by it.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Failure::new(
+            Reason::InvalidArgument,
+            "the body: it is not a JSON object",
+        ));
+    }
     serde_json::from_slice(&body)
         .map_err(|error| Failure::new(Reason::InvalidArgument, format_args!("the body: {error}")))
+}
+
+/// The session id of a path.
+fn parse_id(path: std::result::Result<Path<String>, PathRejection>) -> Result<String> {
+    let Path(id) = path.map_err(|rejection| {
+        Failure::new(
+            Reason::InvalidArgument,
+            format_args!("the path: {}", rejection.body_text()),
+        )
+    })?;
+    Ok(id)
 }
 
 fn parse_query<T>(query: std::result::Result<Query<T>, QueryRejection>) -> Result<T> {
@@ -121,6 +139,35 @@ fn parse_query<T>(query: std::result::Result<Query<T>, QueryRejection>) -> Resul
         )
     })?;
     Ok(query)
+}
+
+/// Refuses what would be read with U+FFFD in its place: two names must never become one.
+fn check_query(uri: &Uri) -> Result<()> {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let mut decoded = Vec::with_capacity(query.len());
+    let mut rest = query;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(value) if byte == b'%' => {
+                decoded.push(value);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    match std::str::from_utf8(&decoded) {
+        Ok(_text) => Ok(()),
+        Err(error) => Err(Failure::new(
+            Reason::InvalidArgument,
+            format_args!("the query: {error}"),
+        )),
+    }
 }
 
 impl Api {
@@ -159,30 +206,35 @@ calls! {
 #[serde(deny_unknown_fields)]
 struct KeepAliveBody {}
 
-async fn keep_alive(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Response {
-    let result = match parse::<KeepAliveBody>(body) {
-        Ok(KeepAliveBody {}) => api.keep_alive(&id).await,
+async fn keep_alive(State(api): State<Api>, path: IdPath, body: Body) -> Response {
+    let result = match parse_id(path).and_then(|id| Ok((id, parse::<KeepAliveBody>(body)?))) {
+        Ok((id, KeepAliveBody {})) => api.keep_alive(&id).await,
         Err(failure) => Err(failure),
     };
     api.json(result)
 }
 
-async fn close(State(api): State<Api>, Path(session_id): Path<String>) -> Response {
-    api.json(api.close(v1::CloseRequest { session_id }).await)
+async fn close(State(api): State<Api>, path: IdPath) -> Response {
+    let result = match parse_id(path) {
+        Ok(session_id) => api.close(v1::CloseRequest { session_id }).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
 }
 
+type IdPath = std::result::Result<Path<String>, PathRejection>;
 type Query_<T> = std::result::Result<Query<T>, QueryRejection>;
 
-async fn scope(State(api): State<Api>, query: Query_<v1::GetRequest>) -> Response {
-    let result = match parse_query(query) {
+async fn scope(State(api): State<Api>, uri: Uri, query: Query_<v1::GetRequest>) -> Response {
+    let result = match check_query(&uri).and_then(|()| parse_query(query)) {
         Ok(request) => api.get(request).await,
         Err(failure) => Err(failure),
     };
     api.json(result)
 }
 
-async fn scopes(State(api): State<Api>, query: Query_<v1::ListRequest>) -> Response {
-    let result = match parse_query(query) {
+async fn scopes(State(api): State<Api>, uri: Uri, query: Query_<v1::ListRequest>) -> Response {
+    let result = match check_query(&uri).and_then(|()| parse_query(query)) {
         Ok(request) => api.list(request).await,
         Err(failure) => Err(failure),
     };

@@ -70,7 +70,10 @@ async fn take_up(node: Arc<Node>, leadership: Leadership) {
                 term = leadership.term,
                 "cannot serve within {SERVE_WITHIN:?}: stepping down"
             );
-            node.consensus.step_down(leadership).await;
+            while still_leads(&node, leadership) {
+                node.consensus.step_down(leadership).await;
+                tokio::time::sleep(RETRY).await;
+            }
             return;
         }
     }

@@ -73,6 +73,12 @@ impl Leases {
             // It may have been there when the leadership began, or have been renewed already.
             SessionEvent::Opened(session, _) if self.leases.contains_key(&session) => {}
             SessionEvent::Opened(session, ttl) => self.set(session, now + ttl_of(ttl)),
+            SessionEvent::Reopened(session, ttl) => {
+                let live = self.leases.get(&session).filter(|lease| !lease.expiring);
+                if let Some(deadline) = live.map(|lease| lease.deadline) {
+                    self.set(session, deadline.max(now + ttl_of(ttl)));
+                }
+            }
             SessionEvent::Ended(session) => self.remove(session),
         }
     }
@@ -235,6 +241,21 @@ mod tests {
         let mut leases = leases(10_000);
         leases.renew(LEADERSHIP, SESSION, ttl, ms(9_000)).unwrap();
         assert_eq!(tick_until(&mut leases, 10_100, 11_900), []);
+    }
+
+    #[test]
+    fn an_open_that_is_sent_again_counts_the_ttl_anew() {
+        let ttl = Ttl::from_ms(1_000).unwrap();
+        let mut leases = leases(10_000);
+        leases.note(SessionEvent::Reopened(SESSION, ttl), ms(11_500));
+        assert_eq!(tick_until(&mut leases, 10_100, 12_400), []);
+        assert_eq!(tick_until(&mut leases, 12_500, 12_500), [SESSION]);
+        leases.note(SessionEvent::Reopened(SESSION, ttl), ms(12_500));
+        assert_eq!(
+            tick_until(&mut leases, 12_600, 14_000),
+            [],
+            "its expiry is under way"
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(super) async fn run(node: Arc<Node>) {
             }
         }
         let contact = node.consensus.contact();
+        contact.report_lost();
         let allowed = contact.quiet_left().is_none() && contact.hears_quorum();
         if allowed != campaigning {
             campaigning = allowed;

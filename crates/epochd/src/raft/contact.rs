@@ -38,6 +38,8 @@ struct Peer {
     at: Duration,
     public_key: PublicKey,
     initialized: bool,
+    /// Whether its silence has been reported.
+    lost: bool,
 }
 
 /// One leadership of this node.
@@ -80,14 +82,27 @@ impl Contact {
     /// A peer has answered a ping.
     pub(crate) fn heard(&self, peer: NodeId, public_key: PublicKey, initialized: bool) {
         let at = clock::boot();
-        self.lock().heard.insert(
-            peer,
-            Peer {
-                at,
-                public_key,
-                initialized,
-            },
-        );
+        let answered = Peer {
+            at,
+            public_key,
+            initialized,
+            lost: false,
+        };
+        let before = self.lock().heard.insert(peer, answered);
+        if before.is_none_or(|before| before.lost) {
+            tracing::info!(peer, "peer heard");
+        }
+    }
+
+    /// Reports the peers that have not answered for a while, once each.
+    pub(crate) fn report_lost(&self) {
+        let now = clock::boot();
+        for (peer, known) in &mut self.lock().heard {
+            if !known.lost && now.saturating_sub(known.at) > HEARD_FOR {
+                known.lost = true;
+                tracing::warn!(peer, "peer lost: it has not answered for {HEARD_FOR:?}");
+            }
+        }
     }
 
     /// Whether a quorum of the voters, this node included, has been heard lately. Who hears none

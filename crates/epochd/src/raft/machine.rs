@@ -22,6 +22,9 @@ use crate::metrics::Metrics;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEvent {
     Opened(SessionKey, Ttl),
+    /// A live session was opened again, by a client that missed the answer: it counts its TTL
+    /// from this Open.
+    Reopened(SessionKey, Ttl),
     Ended(SessionKey),
 }
 
@@ -114,12 +117,16 @@ impl Machine {
                 (
                     _,
                     Outcome::Opened {
-                        session,
-                        ttl,
-                        new: true,
-                        ..
+                        session, ttl, new, ..
                     },
-                ) => SessionEvent::Opened(SessionKey::from(session), *ttl),
+                ) => {
+                    let session = SessionKey::from(session);
+                    if *new {
+                        SessionEvent::Opened(session, *ttl)
+                    } else {
+                        SessionEvent::Reopened(session, *ttl)
+                    }
+                }
                 (Command::Close { session }, Outcome::Closed { closed: true, .. }) => {
                     SessionEvent::Ended(SessionKey::from(session))
                 }

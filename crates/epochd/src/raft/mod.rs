@@ -3,7 +3,10 @@
 //! Architecture invariant: a node leads only by winning an election in this process; it says
 //! nothing in its quiet second, and nothing in a leadership that no quorum has acknowledged for
 //! 600 ms.
-#![expect(clippy::result_large_err, reason = "the consensus library's own error types")]
+#![expect(
+    clippy::result_large_err,
+    reason = "the consensus library's own error types"
+)]
 
 mod contact;
 mod log_store;
