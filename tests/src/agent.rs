@@ -50,7 +50,14 @@ impl Agent {
     pub fn start(task: &Task<'_>) -> Result<Self> {
         let mut command = Command::new(binary("report-agent")?);
         command
-            .args(["--holder", task.holder, "--scope", task.scope, "--ttl", task.ttl])
+            .args([
+                "--holder",
+                task.holder,
+                "--scope",
+                task.scope,
+                "--ttl",
+                task.ttl,
+            ])
             .args(["--endpoints", task.endpoints, "--database"])
             .arg(task.database);
         if task.barrier {
@@ -65,7 +72,12 @@ impl Agent {
         let stdin = process.stdin.take().context("the agent has no stdin")?;
         let stdout = process.stdout.take().context("the agent has no stdout")?;
         let lines = BufReader::new(stdout).lines();
-        Ok(Self { holder: task.holder.to_owned(), process, stdin, lines })
+        Ok(Self {
+            holder: task.holder.to_owned(),
+            process,
+            stdin,
+            lines,
+        })
     }
 
     /// Whom it acts for.
@@ -79,7 +91,9 @@ impl Agent {
     /// # Errors
     /// It has ended.
     pub fn process_id(&self) -> Result<u32> {
-        self.process.id().with_context(|| format!("{} has ended", self.holder))
+        self.process
+            .id()
+            .with_context(|| format!("{} has ended", self.holder))
     }
 
     /// Waits for the agent's next line, which has to be of the step named.
@@ -88,7 +102,9 @@ impl Agent {
     /// Another step came, or none in time.
     pub async fn step(&mut self, name: &str) -> Result<Value> {
         let line = tokio::time::timeout(wait::BOUND, self.lines.next_line());
-        let line = line.await.with_context(|| format!("{}: no step {name:?}", self.holder))??;
+        let line = line
+            .await
+            .with_context(|| format!("{}: no step {name:?}", self.holder))??;
         let line = line.with_context(|| format!("{} ended before {name:?}", self.holder))?;
         let step: Value = serde_json::from_str(&line).with_context(|| format!("line {line:?}"))?;
         if step["step"] != name {
@@ -117,7 +133,10 @@ impl Agent {
         wait::until("the agent is stopped", async || {
             let stat = fs::read_to_string(&stat)?;
             // The state is the first field behind the name, which is in parentheses.
-            let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+            let state = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next());
             ensure!(state == Some('T'), "its state is {state:?}");
             Ok(())
         })

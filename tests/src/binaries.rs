@@ -18,7 +18,10 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     if let Some(path) = env::var_os(&variable) {
         let path = PathBuf::from(path);
         if !path.is_file() {
-            bail!("{variable} is {}, and there is no such file", path.display());
+            bail!(
+                "{variable} is {}, and there is no such file",
+                path.display()
+            );
         }
         return Ok(path);
     }

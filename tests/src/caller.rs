@@ -67,7 +67,10 @@ impl fmt::Debug for Caller {
 /// `url` is none.
 pub fn channel(url: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(url.to_owned())?;
-    Ok(endpoint.connect_timeout(TRY_BOUND).timeout(TRY_BOUND).connect_lazy())
+    Ok(endpoint
+        .connect_timeout(TRY_BOUND)
+        .timeout(TRY_BOUND)
+        .connect_lazy())
 }
 
 impl Caller {
@@ -77,7 +80,11 @@ impl Caller {
     /// The gRPC library cannot be set up.
     pub fn for_nodes(cluster: &Cluster, json: bool) -> Result<Vec<Self>> {
         let caller = |client: JsonClient| {
-            Ok(if json { Self::Json(client) } else { Self::Grpc(channel(client.url())?) })
+            Ok(if json {
+                Self::Json(client.impatient())
+            } else {
+                Self::Grpc(channel(client.url())?)
+            })
         };
         cluster.clients().into_iter().map(caller).collect()
     }
@@ -99,7 +106,9 @@ impl Caller {
                     ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
                     open_id: Some(open_id.to_owned()),
                 };
-                let answer = SessionServiceClient::new(channel.clone()).open(request).await;
+                let answer = SessionServiceClient::new(channel.clone())
+                    .open(request)
+                    .await;
                 grpc_reply(answer).map(|session| Some(session.session_id))
             }
         }
@@ -129,7 +138,9 @@ impl Caller {
                     request_id,
                     ..AcquireRequest::default()
                 };
-                let answer = EpochServiceClient::new(channel.clone()).acquire(request).await;
+                let answer = EpochServiceClient::new(channel.clone())
+                    .acquire(request)
+                    .await;
                 grpc_reply(answer).map(|grant| Some(grant.certificate))
             }
         }
@@ -142,8 +153,14 @@ impl Caller {
                 .map(|body| body["released"].as_bool()),
             Self::Grpc(channel) => {
                 let (scope, session_id) = (scope.to_owned(), session.to_owned());
-                let request = ReleaseRequest { scope, epoch, session_id };
-                let answer = EpochServiceClient::new(channel.clone()).release(request).await;
+                let request = ReleaseRequest {
+                    scope,
+                    epoch,
+                    session_id,
+                };
+                let answer = EpochServiceClient::new(channel.clone())
+                    .release(request)
+                    .await;
                 grpc_reply(answer).map(|answer| Some(answer.released))
             }
         }
@@ -151,7 +168,9 @@ impl Caller {
 }
 
 async fn grpc_keep_alive(channel: &Channel, session: &str) -> Reply<()> {
-    let request = KeepAliveRequest { session_id: session.to_owned() };
+    let request = KeepAliveRequest {
+        session_id: session.to_owned(),
+    };
     let renewing = async {
         let mut client = SessionServiceClient::new(channel.clone());
         let answers = client.keep_alive(tokio_stream::once(request)).await?;

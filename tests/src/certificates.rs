@@ -35,7 +35,12 @@ pub struct Parts {
 /// It is no compact token of JSON objects.
 pub fn parts(token: &str) -> Result<Parts> {
     let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part));
-    let mut next = || parts.next().context("the token has too few parts")?.context("not base64url");
+    let mut next = || {
+        parts
+            .next()
+            .context("the token has too few parts")?
+            .context("not base64url")
+    };
     Ok(Parts {
         header: serde_json::from_slice(&next()?)?,
         payload: serde_json::from_slice(&next()?)?,
@@ -45,7 +50,12 @@ pub fn parts(token: &str) -> Result<Parts> {
 
 fn join(header: &str, payload: &str, signature: &[u8]) -> String {
     let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-    format!("{}.{}.{}", encode(header.as_bytes()), encode(payload.as_bytes()), encode(signature))
+    format!(
+        "{}.{}.{}",
+        encode(header.as_bytes()),
+        encode(payload.as_bytes()),
+        encode(signature)
+    )
 }
 
 /// What an outsider can make of a `genuine` certificate and the cluster's public keys (`jwks`),
@@ -54,7 +64,11 @@ fn join(header: &str, payload: &str, signature: &[u8]) -> String {
 /// # Errors
 /// `genuine` is no token, or `jwks` has not its key.
 pub fn forged(genuine: &str, jwks: &Value) -> Result<Vec<Hostile>> {
-    let Parts { header, payload, signature } = parts(genuine)?;
+    let Parts {
+        header,
+        payload,
+        signature,
+    } = parts(genuine)?;
     let header_text = Value::Object(header.clone()).to_string();
     let payload_text = Value::Object(payload.clone()).to_string();
     let own = Issuer::new(1)?;
@@ -70,9 +84,15 @@ pub fn forged(genuine: &str, jwks: &Value) -> Result<Vec<Hostile>> {
     }
     let mut raised = payload.clone();
     raised["fence"]["epoch"] = json!(raised["fence"]["epoch"].as_u64().unwrap_or(0) + 1);
-    made.push("the epoch raised", join(&header_text, &Value::Object(raised).to_string(), &signature));
+    made.push(
+        "the epoch raised",
+        join(&header_text, &Value::Object(raised).to_string(), &signature),
+    );
     made.push("no signature", join(&header_text, &payload_text, &[]));
-    made.push("another key under the cluster's kid", own.sign(&header_text, &payload_text));
+    made.push(
+        "another key under the cluster's kid",
+        own.sign(&header_text, &payload_text),
+    );
     made.push("another key under its own kid", own.token(&payload));
 
     let with = |name: &str, value: Value| {
@@ -82,21 +102,42 @@ pub fn forged(genuine: &str, jwks: &Value) -> Result<Vec<Hostile>> {
     };
     for none in ["none", "None", "NONE"] {
         let none_header = with("alg", json!(none));
-        made.push(format!("alg {none}, no signature"), join(&none_header, &payload_text, &[]));
-        made.push(format!("alg {none}, old signature"), join(&none_header, &payload_text, &signature));
+        made.push(
+            format!("alg {none}, no signature"),
+            join(&none_header, &payload_text, &[]),
+        );
+        made.push(
+            format!("alg {none}, old signature"),
+            join(&none_header, &payload_text, &signature),
+        );
     }
     let key = public_key(&header, jwks)?;
     let secrets = [
-        ("the public key's bytes", URL_SAFE_NO_PAD.decode(text(&key, "x")?)?),
-        ("the public key's text", text(&key, "x")?.as_bytes().to_vec()),
+        (
+            "the public key's bytes",
+            URL_SAFE_NO_PAD.decode(text(&key, "x")?)?,
+        ),
+        (
+            "the public key's text",
+            text(&key, "x")?.as_bytes().to_vec(),
+        ),
         ("the public key's JWK", key.to_string().into_bytes()),
         ("the key set", jwks.to_string().into_bytes()),
     ];
     for (what, secret) in secrets {
         let hs_header = with("alg", json!("HS256"));
-        made.push(format!("HS256 over {what}"), hs256(&hs_header, &payload_text, &secret));
+        made.push(
+            format!("HS256 over {what}"),
+            hs256(&hs_header, &payload_text, &secret),
+        );
     }
-    made.push("embedded jwk", own.sign(&with("jwk", own.key.verifying_key().to_jwk()), &payload_text));
+    made.push(
+        "embedded jwk",
+        own.sign(
+            &with("jwk", own.key.verifying_key().to_jwk()),
+            &payload_text,
+        ),
+    );
     for name in ["jku", "x5u"] {
         let header = with(name, json!("http://127.0.0.1:9/keys"));
         made.push(format!("header {name}"), own.sign(&header, &payload_text));
@@ -106,8 +147,12 @@ pub fn forged(genuine: &str, jwks: &Value) -> Result<Vec<Hostile>> {
 
 fn public_key(header: &Map<String, Value>, jwks: &Value) -> Result<Value> {
     let keys = jwks["keys"].as_array().context("the key set has no keys")?;
-    let found = keys.iter().find(|key| Some(&key["kid"]) == header.get("kid"));
-    found.cloned().context("the certificate's key is not in the key set")
+    let found = keys
+        .iter()
+        .find(|key| Some(&key["kid"]) == header.get("kid"));
+    found
+        .cloned()
+        .context("the certificate's key is not in the key set")
 }
 
 /// Changes one character of a part so that other bytes come out.
@@ -115,15 +160,26 @@ fn changed(token: &str, part: usize, last: bool) -> Result<String> {
     let mut parts: Vec<String> = token.split('.').map(str::to_owned).collect();
     let text = parts.get_mut(part).context("the token has too few parts")?;
     let mut bytes = URL_SAFE_NO_PAD.decode(&*text)?;
-    let byte = if last { bytes.last_mut() } else { bytes.first_mut() };
+    let byte = if last {
+        bytes.last_mut()
+    } else {
+        bytes.first_mut()
+    };
     *byte.context("an empty part")? ^= 1;
     *text = URL_SAFE_NO_PAD.encode(bytes);
     Ok(parts.join("."))
 }
 
 fn hs256(header: &str, payload: &str, secret: &[u8]) -> String {
-    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
+    let signed = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(header),
+        URL_SAFE_NO_PAD.encode(payload)
+    );
+    let tag = hmac::sign(
+        &hmac::Key::new(hmac::HMAC_SHA256, secret),
+        signed.as_bytes(),
+    );
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
@@ -140,7 +196,9 @@ impl Issuer {
     /// # Errors
     /// The crypto library fails.
     pub fn new(seed: u8) -> Result<Self> {
-        Ok(Self { key: SigningKey::from_seed(&[seed; 32])? })
+        Ok(Self {
+            key: SigningKey::from_seed(&[seed; 32])?,
+        })
     }
 
     /// Its public key as a JWKS document.
@@ -159,8 +217,11 @@ impl Issuer {
     }
 
     fn sign(&self, header: &str, payload: &str) -> String {
-        let signed =
-            format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
+        let signed = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(header),
+            URL_SAFE_NO_PAD.encode(payload)
+        );
         let signature = self.key.sign_bytes(signed.as_bytes());
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
@@ -216,7 +277,10 @@ impl Issuer {
             let mut header = self.header();
             header.remove(name);
             let header = Value::Object(header).to_string();
-            made.push(format!("header without {name}"), self.sign(&header, &payload));
+            made.push(
+                format!("header without {name}"),
+                self.sign(&header, &payload),
+            );
         }
         let header = Value::Object(self.header()).to_string();
         let twice = header.replacen('{', r#"{"alg":"none","#, 1);
@@ -302,12 +366,18 @@ impl Issuer {
         made.push("fence.epoch twice", self.sign(&header, &twice));
         made.push("claims are a list", self.sign(&header, "[]"));
         made.push("claims are no JSON", self.sign(&header, "{"));
-        made.push("claims with more behind", self.sign(&header, &format!("{payload}{{}}")));
+        made.push(
+            "claims with more behind",
+            self.sign(&header, &format!("{payload}{{}}")),
+        );
         let padded = payload.replacen('{', &format!(r#"{{"pad":"{}","#, "x".repeat(1 << 20)), 1);
         made.push("1 MiB", self.sign(&header, &padded));
         let token = self.sign(&header, &payload);
         made.push("a fourth part", format!("{token}.AAAA"));
-        made.push("two parts", token.rsplit_once('.').map_or("", |(start, _)| start));
+        made.push(
+            "two parts",
+            token.rsplit_once('.').map_or("", |(start, _)| start),
+        );
         made.push("padded base64", format!("{token}=="));
         made.push("nothing", "");
         made.push("dots", "..");
@@ -319,7 +389,10 @@ struct Made(Vec<Hostile>);
 
 impl Made {
     fn push(&mut self, name: impl Into<String>, token: impl Into<String>) {
-        self.0.push(Hostile { name: name.into(), token: token.into() });
+        self.0.push(Hostile {
+            name: name.into(),
+            token: token.into(),
+        });
     }
 
     fn push_with(&mut self, name: String, make: impl FnOnce() -> String) {

@@ -82,7 +82,14 @@ impl Cluster {
             });
         }
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        Ok(Self { folder: Some(folder), path, ports, arguments, nodes, passed: false })
+        Ok(Self {
+            folder: Some(folder),
+            path,
+            ports,
+            arguments,
+            nodes,
+            passed: false,
+        })
     }
 
     /// Seeds and starts three nodes, and waits until all are ready.
@@ -199,7 +206,10 @@ impl Cluster {
     }
 
     fn take_process(&mut self, id: u64) -> Result<Child> {
-        self.node_mut(id)?.process.take().with_context(|| format!("node {id} does not run"))
+        self.node_mut(id)?
+            .process
+            .take()
+            .with_context(|| format!("node {id} does not run"))
     }
 
     /// Whether a node's process runs (paused or not).
@@ -218,13 +228,17 @@ impl Cluster {
     /// # Errors
     /// It ended, or was not ready in time; with the end of its log.
     pub async fn ready(&mut self, id: u64) -> Result<()> {
-        let client = self.client(id)?.clone();
+        let client = self.client(id)?.impatient();
         let what = format!("node {id} is ready");
         let ready = wait::until(&what, async || {
             if !self.is_running(id)? {
                 return Ok(Err(anyhow!("node {id} has ended")));
             }
-            client.get("/readyz", &[]).await?.ok_text().map(|_ok| Ok(()))
+            client
+                .get("/readyz", &[])
+                .await?
+                .ok_text()
+                .map(|_ok| Ok(()))
         });
         match ready.await.and_then(|ready| ready) {
             Ok(()) => Ok(()),
@@ -246,7 +260,11 @@ impl Cluster {
     /// The nodes that have a process.
     #[must_use]
     pub fn running(&self) -> Vec<u64> {
-        self.nodes.iter().filter(|node| node.process.is_some()).map(|node| node.id).collect()
+        self.nodes
+            .iter()
+            .filter(|node| node.process.is_some())
+            .map(|node| node.id)
+            .collect()
     }
 
     /// Waits until a running node says itself that it leads and is ready; its id.
@@ -256,8 +274,10 @@ impl Cluster {
     pub async fn leader(&self) -> Result<u64> {
         wait::until("a node leads", async || {
             for id in self.running() {
-                let client = self.client(id)?;
-                let Ok(cluster) = client.cluster().await else { continue };
+                let client = self.client(id)?.impatient();
+                let Ok(cluster) = client.cluster().await else {
+                    continue;
+                };
                 if cluster["leader"] == id && client.get("/readyz", &[]).await?.status == 200 {
                     return Ok(id);
                 }
@@ -265,6 +285,20 @@ impl Cluster {
             bail!("no running node says that it leads")
         })
         .await
+    }
+
+    /// Kills the leader, waits until another node leads, and starts the killed one again; the new
+    /// leader.
+    ///
+    /// # Errors
+    /// No other node leads in time, or the killed one does not come back.
+    pub async fn replace_leader(&mut self) -> Result<u64> {
+        let old = self.leader().await?;
+        self.kill(old)?;
+        let new = self.leader().await?;
+        self.start_node(old)?;
+        self.all_ready().await?;
+        Ok(new)
     }
 
     /// Waits until the running nodes have applied the same entries; the index.
@@ -283,7 +317,10 @@ impl Cluster {
                 ));
             }
             let first = *views.first().context("no node runs")?;
-            ensure!(views.iter().all(|view| *view == first), "they differ: {views:?}");
+            ensure!(
+                views.iter().all(|view| *view == first),
+                "they differ: {views:?}"
+            );
             Ok(first.0)
         })
         .await
@@ -339,8 +376,15 @@ impl Cluster {
     pub fn unharmed(&mut self) -> Result<()> {
         self.passed = false;
         for id in self.running() {
-            ensure!(self.is_running(id)?, "node {id} has ended: {}", self.log_tail(id));
-            let panicked = self.log(id)?.iter().any(|line| line.message().contains("panicked"));
+            ensure!(
+                self.is_running(id)?,
+                "node {id} has ended: {}",
+                self.log_tail(id)
+            );
+            let panicked = self
+                .log(id)?
+                .iter()
+                .any(|line| line.message().contains("panicked"));
             ensure!(!panicked, "node {id} has panicked: {}", self.log_tail(id));
         }
         self.passed = true;
@@ -354,16 +398,24 @@ impl Cluster {
     fn log_tail(&self, id: u64) -> String {
         let text = fs::read_to_string(self.log_path(id)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+        let tail = lines
+            .get(lines.len().saturating_sub(30)..)
+            .unwrap_or_default();
         format!("the log of node {id} ends:\n{}", tail.join("\n"))
     }
 
     fn node(&self, id: u64) -> Result<&Node> {
-        self.nodes.iter().find(|node| node.id == id).with_context(|| format!("no node {id}"))
+        self.nodes
+            .iter()
+            .find(|node| node.id == id)
+            .with_context(|| format!("no node {id}"))
     }
 
     fn node_mut(&mut self, id: u64) -> Result<&mut Node> {
-        self.nodes.iter_mut().find(|node| node.id == id).with_context(|| format!("no node {id}"))
+        self.nodes
+            .iter_mut()
+            .find(|node| node.id == id)
+            .with_context(|| format!("no node {id}"))
     }
 }
 
@@ -388,7 +440,9 @@ impl Drop for Cluster {
 /// # Errors
 /// It is missing or no text.
 pub fn text<'a>(document: &'a Value, field: &str) -> Result<&'a str> {
-    document[field].as_str().with_context(|| format!("no text {field:?} in {document}"))
+    document[field]
+        .as_str()
+        .with_context(|| format!("no text {field:?} in {document}"))
 }
 
 /// The number in one field.
@@ -396,5 +450,7 @@ pub fn text<'a>(document: &'a Value, field: &str) -> Result<&'a str> {
 /// # Errors
 /// It is missing or no whole number.
 pub fn number(document: &Value, field: &str) -> Result<u64> {
-    document[field].as_u64().with_context(|| format!("no number {field:?} in {document}"))
+    document[field]
+        .as_u64()
+        .with_context(|| format!("no number {field:?} in {document}"))
 }

@@ -43,7 +43,10 @@ pub fn epochctl<S: AsRef<std::ffi::OsStr>>(
     args: impl IntoIterator<Item = S>,
 ) -> Result<Command> {
     let mut command = Command::new(binary("epochctl")?);
-    command.env_remove("EPOCHCTL_OUTPUT").env("EPOCHCTL_ENDPOINTS", endpoints).args(args);
+    command
+        .env_remove("EPOCHCTL_OUTPUT")
+        .env("EPOCHCTL_ENDPOINTS", endpoints)
+        .args(args);
     Ok(command)
 }
 

@@ -90,12 +90,19 @@ impl History {
     /// What it consists of, in one line.
     #[must_use]
     pub fn summary(&self) -> String {
-        let mut scopes: Vec<&str> =
-            self.acquired.iter().map(|acquired| acquired.scope.as_str()).collect();
+        let mut scopes: Vec<&str> = self
+            .acquired
+            .iter()
+            .map(|acquired| acquired.scope.as_str())
+            .collect();
         scopes.sort_unstable();
         scopes.dedup();
         let grants = self.acquired.len();
-        format!("{grants} grants in {} scopes, {} refusals", scopes.len(), self.refused)
+        format!(
+            "{grants} grants in {} scopes, {} refusals",
+            scopes.len(),
+            self.refused
+        )
     }
 }
 
@@ -111,7 +118,11 @@ mod tests {
             scope: Scope::parse("a").unwrap(),
             incarnation: Incarnation(id),
             epoch: Epoch::new(epoch).unwrap(),
-            session: SessionId { open_id: OpenId(id), index: 1, offset: 0 },
+            session: SessionId {
+                open_id: OpenId(id),
+                index: 1,
+                offset: 0,
+            },
             request_id: RequestId::new(request_id).unwrap(),
             sent,
             returned: sent + 1,
@@ -121,7 +132,10 @@ mod tests {
     #[test]
     fn each_broken_promise_is_found() {
         let good = vec![acquired(5, 1, 10), acquired(6, 2, 20), acquired(6, 2, 30)];
-        let history = |acquired| History { acquired, ..History::default() };
+        let history = |acquired| History {
+            acquired,
+            ..History::default()
+        };
         assert!(history(good.clone()).check().is_ok());
         for planted in [acquired(6, 3, 40), acquired(4, 3, 40), acquired(7, 2, 40)] {
             let mut bad = good.clone();
@@ -134,7 +148,10 @@ mod tests {
             epoch: Epoch::new(epoch).unwrap(),
             kind: AdmissionKind::Write,
         };
-        let late = History { admissions: vec![admission(6), admission(5)], ..History::default() };
+        let late = History {
+            admissions: vec![admission(6), admission(5)],
+            ..History::default()
+        };
         assert!(late.check().is_err());
     }
 }

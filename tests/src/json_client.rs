@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 /// The longest a single call may take.
 const CALL_BOUND: Duration = Duration::from_secs(15);
 
+/// Between two tries of one call.
+const RETRY_PAUSE: Duration = Duration::from_millis(25);
+
 /// One node's client listener.
 #[derive(Debug, Clone)]
 pub struct JsonClient {
     base: String,
     http: reqwest::Client,
+    patient: bool,
 }
 
 /// What came back.
@@ -58,14 +62,31 @@ impl Answer {
 }
 
 impl JsonClient {
-    /// A client of the node at `host:port`.
+    /// A client of the node at `host:port`. Where the node has no leader to ask, it asks again, as
+    /// every client has to: elections come when a busy machine wants them.
     ///
     /// # Errors
     /// The HTTP library cannot be set up.
     pub fn new(address: &str) -> Result<Self> {
         // A proxy from the environment has no business on loopback.
-        let http = reqwest::Client::builder().no_proxy().timeout(CALL_BOUND).build()?;
-        Ok(Self { base: format!("http://{address}"), http })
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(CALL_BOUND)
+            .build()?;
+        Ok(Self {
+            base: format!("http://{address}"),
+            http,
+            patient: true,
+        })
+    }
+
+    /// The same, but giving every answer as it comes.
+    #[must_use]
+    pub fn impatient(&self) -> Self {
+        Self {
+            patient: false,
+            ..self.clone()
+        }
     }
 
     /// The listener's URL.
@@ -92,11 +113,36 @@ impl JsonClient {
         body: Vec<u8>,
     ) -> Result<Answer> {
         let method = Method::from_bytes(method.as_bytes())?;
-        let mut request = self.http.request(method, format!("{}{path}", self.base)).body(body);
+        let mut request = self
+            .http
+            .request(method, format!("{}{path}", self.base))
+            .body(body);
         if let Some(content_type) = content_type {
             request = request.header("content-type", content_type);
         }
-        send(request).await
+        self.send(request).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Answer> {
+        if !self.patient {
+            return send(request).await;
+        }
+        let mut last = None;
+        let asking = async {
+            loop {
+                let again = request
+                    .try_clone()
+                    .context("the body cannot be sent twice")?;
+                let answer = send(again).await?;
+                if !matches!(answer.reason(), Some("NO_LEADER" | "NO_QUORUM")) {
+                    return Ok(answer);
+                }
+                last = Some(answer);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        };
+        let answered = tokio::time::timeout(CALL_BOUND, asking).await;
+        answered.or_else(|elapsed| last.map(Ok).ok_or(elapsed))?
     }
 
     /// A POST of a JSON document.
@@ -104,7 +150,13 @@ impl JsonClient {
     /// # Errors
     /// No HTTP answer came.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
-        self.raw("POST", path, Some("application/json"), body.to_string().into_bytes()).await
+        self.raw(
+            "POST",
+            path,
+            Some("application/json"),
+            body.to_string().into_bytes(),
+        )
+        .await
     }
 
     /// A GET.
@@ -112,7 +164,8 @@ impl JsonClient {
     /// # Errors
     /// No HTTP answer came.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer> {
-        send(self.http.get(format!("{}{path}", self.base)).query(query)).await
+        self.send(self.http.get(format!("{}{path}", self.base)).query(query))
+            .await
     }
 
     /// Opens a session; its id.
@@ -122,7 +175,9 @@ impl JsonClient {
     pub async fn open(&self, holder: &str, ttl: &str) -> Result<String> {
         let body = json!({ "holder": holder, "ttl": ttl });
         let session = self.post("/v1/sessions", &body).await?.ok()?;
-        let id = session["session_id"].as_str().context("the answer has no session_id")?;
+        let id = session["session_id"]
+            .as_str()
+            .context("the answer has no session_id")?;
         Ok(id.to_owned())
     }
 
@@ -166,7 +221,9 @@ impl JsonClient {
                 query.push(("page", page));
             }
             let mut answer = self.get("/v1/scopes", &query).await?.ok()?;
-            let rows = answer["scopes"].as_array_mut().context("the answer has no scopes")?;
+            let rows = answer["scopes"]
+                .as_array_mut()
+                .context("the answer has no scopes")?;
             scopes.append(rows);
             match answer["next_page"].as_str() {
                 Some(next) => page = Some(next.to_owned()),
@@ -188,8 +245,16 @@ async fn send(request: RequestBuilder) -> Result<Answer> {
     let response = request.send().await?;
     let status = response.status().as_u16();
     let header = response.headers().get("content-type");
-    let content_type = header.and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let content_type = header
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("")
+        .to_owned();
     let text = response.text().await?;
     let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Ok(Answer { status, content_type, body, text })
+    Ok(Answer {
+        status,
+        content_type,
+        body,
+        text,
+    })
 }

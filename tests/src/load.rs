@@ -63,7 +63,11 @@ impl Running {
     pub async fn start(cluster: &Cluster, load: Load) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let verifier = verifier(cluster).await?;
-        let shared = Arc::new(Shared { load, verifier, stop: stopped });
+        let shared = Arc::new(Shared {
+            load,
+            verifier,
+            stop: stopped,
+        });
         let mut clients = JoinSet::new();
         for number in 0..load.clients {
             let callers = Caller::for_nodes(cluster, number % 2 == 0)?;
@@ -105,14 +109,20 @@ pub async fn verifier(cluster: &Cluster) -> Result<Verifier> {
 
 async fn run_client(shared: Arc<Shared>, number: u64, callers: Vec<Caller>) -> Result<History> {
     let random = seed::source(shared.load.seed, number);
-    let mut client = Client { callers, at: 0, random, history: History::default() };
+    let mut client = Client {
+        callers,
+        at: 0,
+        random,
+        history: History::default(),
+    };
     let holder = format!("load-{number}");
     let open_id = uuid::Uuid::new_v4().to_string();
     let (holder, open_id) = (holder.as_str(), open_id.as_str());
-    let opening =
-        client.persist(|caller| async move { caller.open(holder, TTL, open_id).await });
+    let opening = client.persist(|caller| async move { caller.open(holder, TTL, open_id).await });
     let session = opening.await?;
-    let Reply::Done(session) = session else { bail!("{holder} got no session: {session:?}") };
+    let Reply::Done(session) = session else {
+        bail!("{holder} got no session: {session:?}")
+    };
 
     let keepalive = keep_alive(Arc::clone(&shared), client.callers.clone(), session.clone());
     let keepalive = tokio::spawn(keepalive);
@@ -121,9 +131,13 @@ async fn run_client(shared: Arc<Shared>, number: u64, callers: Vec<Caller>) -> R
         request_id += 1;
         let scope = client.pick(shared.load.scopes);
         let turn = client.turn(&shared.verifier, &scope, &session, request_id);
-        turn.await.with_context(|| format!("{holder}, request {request_id}, scope {scope}"))?;
+        turn.await
+            .with_context(|| format!("{holder}, request {request_id}, scope {scope}"))?;
     }
-    keepalive.await.context("keepalive panicked")?.context(holder.to_owned())?;
+    keepalive
+        .await
+        .context("keepalive panicked")?
+        .context(holder.to_owned())?;
     Ok(client.history)
 }
 
@@ -131,7 +145,12 @@ async fn run_client(shared: Arc<Shared>, number: u64, callers: Vec<Caller>) -> R
 async fn keep_alive(shared: Arc<Shared>, callers: Vec<Caller>, session: String) -> Result<()> {
     let mut stop = shared.stop.clone();
     let random = seed::source(shared.load.seed, u64::MAX);
-    let mut client = Client { callers, at: 0, random, history: History::default() };
+    let mut client = Client {
+        callers,
+        at: 0,
+        random,
+        history: History::default(),
+    };
     while !*stop.borrow() {
         let session = session.as_str();
         let keeping = client.persist(|caller| async move { caller.keep_alive(session).await });
@@ -156,7 +175,11 @@ struct Client {
 impl Client {
     fn pick(&mut self, scopes: u32) -> String {
         let hot = self.random.random_bool(0.5);
-        let among = if hot { (scopes / HOT_SHARE).max(1) } else { scopes };
+        let among = if hot {
+            (scopes / HOT_SHARE).max(1)
+        } else {
+            scopes
+        };
         format!("load/{}", self.random.random_range(0..among))
     }
 
@@ -195,10 +218,13 @@ impl Client {
             // Elsewhere, as a client would whose first answer was lost.
             self.at = self.at.wrapping_add(1);
             let again = self.acquire(verifier, scope, session, request_id).await?;
-            ensure!(again == Some(epoch), "the same request got {epoch}, then {again:?}");
+            ensure!(
+                again == Some(epoch),
+                "the same request got {epoch}, then {again:?}"
+            );
         }
-        let releasing = self
-            .persist(|caller| async move { caller.release(scope, session, epoch).await });
+        let releasing =
+            self.persist(|caller| async move { caller.release(scope, session, epoch).await });
         match releasing.await? {
             // False when an earlier try had released it, and its answer was lost.
             Reply::Done(_released) => {}
@@ -208,7 +234,10 @@ impl Client {
         }
         if self.random.random_ratio(1, 8) {
             let again = self.acquire(verifier, scope, session, request_id).await?;
-            ensure!(again.is_none(), "a request that was released got {again:?} again");
+            ensure!(
+                again.is_none(),
+                "a request that was released got {again:?} again"
+            );
         }
         Ok(())
     }
@@ -225,17 +254,27 @@ impl Client {
         let asking = self.persist(|caller| async move {
             let sent_ns = clock::boot_ns();
             let reply = caller.acquire(scope, session, request_id).await;
-            let span = Span { sent_ns, returned_ns: clock::boot_ns() };
+            let span = Span {
+                sent_ns,
+                returned_ns: clock::boot_ns(),
+            };
             reply.map(|token| Some((token, span)))
         });
         match asking.await? {
             Reply::Done((token, span)) => {
                 let certificate = verifier.verify(&token, clock::unix_ms())?;
-                ensure!(certificate.scope().as_str() == scope, "it is for another scope");
+                ensure!(
+                    certificate.scope().as_str() == scope,
+                    "it is for another scope"
+                );
                 let (session, request_id) = (session.parse()?, RequestId::new(request_id)?);
                 let hash = certificate.grant().context("it is holderless")?.hash;
-                ensure!(hash == GrantHash::of(&session, request_id), "it is another's grant");
-                self.history.acquired(&certificate, session, request_id, span);
+                ensure!(
+                    hash == GrantHash::of(&session, request_id),
+                    "it is another's grant"
+                );
+                self.history
+                    .acquired(&certificate, session, request_id, span);
                 Ok(Some(certificate.epoch().get()))
             }
             Reply::Refused(reason) if is_ordinary(&reason) => {

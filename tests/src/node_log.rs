@@ -17,7 +17,10 @@ impl LogLine {
     /// The event's text.
     #[must_use]
     pub fn message(&self) -> &str {
-        self.fields.get("message").and_then(Value::as_str).unwrap_or("")
+        self.fields
+            .get("message")
+            .and_then(Value::as_str)
+            .unwrap_or("")
     }
 
     /// A number among the event's fields.
@@ -58,6 +61,9 @@ mod tests {
         for line in [nested, flat] {
             assert_eq!((line.message(), line.number("term")), ("leading", Some(3)));
         }
-        assert_eq!(parse("thread 'main' panicked").message(), "thread 'main' panicked");
+        assert_eq!(
+            parse("thread 'main' panicked").message(),
+            "thread 'main' panicked"
+        );
     }
 }

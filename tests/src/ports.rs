@@ -39,7 +39,10 @@ impl Ports {
             let path = folder.join(first.to_string());
             let claim = File::create(&path).with_context(|| format!("opening {path:?}"))?;
             if claim.try_lock().is_ok() && all_free(first) {
-                return Ok(Self { first, _claim: claim });
+                return Ok(Self {
+                    first,
+                    _claim: claim,
+                });
             }
         }
         bail!("no block of {BLOCK} free ports between {FIRST} and {LAST}")
@@ -65,7 +68,8 @@ impl Ports {
 }
 
 fn all_free(first: u16) -> bool {
-    let listeners: Vec<_> =
-        (first..first + BLOCK).map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))).collect();
+    let listeners: Vec<_> = (first..first + BLOCK)
+        .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)))
+        .collect();
     listeners.iter().all(Result::is_ok)
 }

@@ -79,7 +79,13 @@ impl Reports {
             .connection
             .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         ensure!(readings > 0, "there are no readings");
-        Ok(Report { author: author.to_owned(), epoch, readings, total, highest })
+        Ok(Report {
+            author: author.to_owned(),
+            epoch,
+            readings,
+            total,
+            highest,
+        })
     }
 
     /// Writes a report if the guard admits it.
@@ -97,7 +103,10 @@ impl Reports {
         // One agent writes one report under one epoch: a retry of it is no second report. The
         // author's name is short enough by the bound on holders, unless the epoch is missing.
         let id = IntentId::parse(&format!("{}-report", report.epoch)).ok();
-        let intent = id.map(|id| Intent { id, payload: PayloadDigest::of(payload.as_bytes()) });
+        let intent = id.map(|id| Intent {
+            id,
+            payload: PayloadDigest::of(payload.as_bytes()),
+        });
         let write = Write {
             scope,
             certificate: certificate.into(),
@@ -105,7 +114,9 @@ impl Reports {
             expected_revision: None,
             now_ms: clock::unix_ms(),
         };
-        guard.write(&mut self.connection, &write, |transaction| put(transaction, scope, report))
+        guard.write(&mut self.connection, &write, |transaction| {
+            put(transaction, scope, report)
+        })
     }
 
     /// The barrier: no older holder writes from here on.
@@ -166,12 +177,14 @@ impl Reports {
     }
 }
 
-fn put(
-    transaction: &Transaction<'_>,
-    scope: &Scope,
-    report: &Report,
-) -> rusqlite::Result<Vec<u8>> {
-    let Report { author, epoch, readings, total, highest } = report;
+fn put(transaction: &Transaction<'_>, scope: &Scope, report: &Report) -> rusqlite::Result<Vec<u8>> {
+    let Report {
+        author,
+        epoch,
+        readings,
+        total,
+        highest,
+    } = report;
     transaction.execute(
         "INSERT INTO report (scope, author, epoch, readings, total, highest)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)

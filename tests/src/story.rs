@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use epoch_core::{Certificate, Reason, RequestId, Scope, Verifier};
-use epoch_machine::promise::AdmissionKind;
 use epoch_guard::sqlite::{SqliteGuard, SqliteSettings, WriteError};
+use epoch_machine::promise::AdmissionKind;
 
 use crate::agent::{Agent, EXIT_SUPERSEDED, Task};
 use crate::clock;
@@ -37,7 +37,9 @@ impl Teller {
     /// Begins now.
     #[must_use]
     pub fn new() -> Self {
-        Self { began_ns: clock::boot_ns() }
+        Self {
+            began_ns: clock::boot_ns(),
+        }
     }
 
     #[expect(clippy::print_stdout, reason = "the story is the output")]
@@ -83,7 +85,10 @@ pub async fn tell_all() -> Result<()> {
         teller.tell(format!("node {id} started (epochd serve)"));
     }
     cluster.all_ready().await?;
-    teller.tell(format!("three nodes are ready; node {} leads", cluster.leader().await?));
+    teller.tell(format!(
+        "three nodes are ready; node {} leads",
+        cluster.leader().await?
+    ));
     late_write_is_refused(&mut cluster, teller).await?;
     other_order_without_barrier(&mut cluster, teller).await?;
     other_order_with_barrier(&mut cluster, teller).await?;
@@ -105,7 +110,10 @@ pub async fn late_write_is_refused(cluster: &mut Cluster, teller: Teller) -> Res
 
     let mut b = stage.agent(cluster, "agent-b", false)?;
     let held_b = stage.acquired(&mut b).await?;
-    ensure!(held_b.epoch() > held_a.epoch(), "B's epoch is not above A's");
+    ensure!(
+        held_b.epoch() > held_a.epoch(),
+        "B's epoch is not above A's"
+    );
     b.step("computed").await?;
     b.go_on().await?;
     stage.written(&mut b, &held_b).await?;
@@ -119,7 +127,10 @@ pub async fn late_write_is_refused(cluster: &mut Cluster, teller: Teller) -> Res
     stage.tell(format!("node {new} leads"));
 
     stage.refused(a, &held_a).await?;
-    let report = stage.reports.report(&stage.scope)?.context("there is no report")?;
+    let report = stage
+        .reports
+        .report(&stage.scope)?
+        .context("there is no report")?;
     ensure!(
         report.author == "agent-b" && report.epoch == held_b.epoch(),
         "the report is {report:?}, not agent-b's"
@@ -128,10 +139,19 @@ pub async fn late_write_is_refused(cluster: &mut Cluster, teller: Teller) -> Res
 
     let mut c = stage.agent(cluster, "agent-c", false)?;
     let held_c = stage.acquired(&mut c).await?;
-    ensure!(held_c.epoch() > held_b.epoch(), "C's epoch is not above B's");
-    let (before, after) = (held_b.certificate.fence().position, held_c.certificate.fence().position);
-    ensure!(after.leader == new, "C's grant is not of node {new}");
-    ensure!(after.term > before.term, "C's grant is of no later term than B's");
+    ensure!(
+        held_c.epoch() > held_b.epoch(),
+        "C's epoch is not above B's"
+    );
+    // Not the term alone: two nodes can lead in one term, one after the other.
+    let place = |held: &Held| {
+        let position = held.certificate.fence().position;
+        (position.term, position.leader)
+    };
+    ensure!(
+        place(&held_c) > place(&held_b) && place(&held_c).1 != old,
+        "C's grant is not of a later leadership than B's"
+    );
     c.step("computed").await?;
     c.go_on().await?;
     stage.written(&mut c, &held_c).await?;
@@ -162,16 +182,28 @@ pub async fn other_order_without_barrier(cluster: &mut Cluster, teller: Teller) 
     a.resume()?;
     stage.tell("agent-a is resumed (SIGCONT) and tries its write");
     stage.written(&mut a, &held_a).await?;
-    let fence = stage.reports.fence(&stage.scope)?.context("there is no fence")?;
-    ensure!(fence.epoch.get() == held_a.epoch(), "the fence is not at A's epoch");
+    let fence = stage
+        .reports
+        .fence(&stage.scope)?
+        .context("there is no fence")?;
+    ensure!(
+        fence.epoch.get() == held_a.epoch(),
+        "the fence is not at A's epoch"
+    );
     stage.tell(format!(
         "agent-a's late write was NOT refused: epoch {} has not reached the resource yet",
         held_b.epoch()
     ));
     let lost = a.step("lost").await?;
-    ensure!(lost["reason"] == "SESSION_EXPIRED", "agent-a lost it for another reason: {lost}");
+    ensure!(
+        lost["reason"] == "SESSION_EXPIRED",
+        "agent-a lost it for another reason: {lost}"
+    );
     let ended = a.ended().await?;
-    ensure!(ended.code() == Some(EXIT_SUPERSEDED), "agent-a ended with {ended}");
+    ensure!(
+        ended.code() == Some(EXIT_SUPERSEDED),
+        "agent-a ended with {ended}"
+    );
     stage.tell("the cluster tells agent-a that its session is gone: it stops by itself");
 
     b.go_on().await?;
@@ -179,8 +211,14 @@ pub async fn other_order_without_barrier(cluster: &mut Cluster, teller: Teller) 
     stage.tell("from here on A is refused");
     let report = stage.reports.compute("agent-a", held_a.epoch())?;
     let guard = stage.guard();
-    match stage.reports.write(&guard, &stage.scope, &held_a.token, &report) {
-        Ok(_) => bail!("a write under epoch {} came through after B's", held_a.epoch()),
+    match stage
+        .reports
+        .write(&guard, &stage.scope, &held_a.token, &report)
+    {
+        Ok(_) => bail!(
+            "a write under epoch {} came through after B's",
+            held_a.epoch()
+        ),
         Err(WriteError::Guard(error)) if error.reason() == Reason::EpochSuperseded => {
             stage.tell(format!("another write under A's certificate is {error}"));
         }
@@ -203,13 +241,24 @@ pub async fn other_order_with_barrier(cluster: &mut Cluster, teller: Teller) -> 
     let mut b = stage.agent(cluster, "agent-b", true)?;
     let held_b = stage.acquired(&mut b).await?;
     let barrier = b.step("barrier").await?;
-    ensure!(barrier["raised"] == true, "the barrier raised nothing: {barrier}");
-    stage.history.admitted(&held_b.certificate, AdmissionKind::Barrier);
-    stage.tell(format!("agent-b raised the fence to epoch {} before any write", held_b.epoch()));
+    ensure!(
+        barrier["raised"] == true,
+        "the barrier raised nothing: {barrier}"
+    );
+    stage
+        .history
+        .admitted(&held_b.certificate, AdmissionKind::Barrier);
+    stage.tell(format!(
+        "agent-b raised the fence to epoch {} before any write",
+        held_b.epoch()
+    ));
     b.step("computed").await?;
 
     stage.refused(a, &held_a).await?;
-    ensure!(stage.reports.report(&stage.scope)?.is_none(), "there is a report before B's write");
+    ensure!(
+        stage.reports.report(&stage.scope)?.is_none(),
+        "there is a report before B's write"
+    );
     b.go_on().await?;
     stage.written(&mut b, &held_b).await?;
     stage.done(b).await?;
@@ -218,7 +267,9 @@ pub async fn other_order_with_barrier(cluster: &mut Cluster, teller: Teller) -> 
 
 impl Stage {
     async fn set(cluster: &Cluster, teller: Teller, scope: &str) -> Result<Self> {
-        let database = cluster.path().join(format!("{}.sqlite", scope.replace('/', "-")));
+        let database = cluster
+            .path()
+            .join(format!("{}.sqlite", scope.replace('/', "-")));
         let reports = Reports::create(&database)?;
         Ok(Self {
             teller,
@@ -256,13 +307,30 @@ impl Stage {
         let step = agent.step("acquired").await?;
         let token = text(&step, "certificate")?.to_owned();
         let certificate = self.verifier.verify(&token, clock::unix_ms())?;
-        let holder = &certificate.grant().context("the certificate is holderless")?.holder;
-        ensure!(holder.as_str() == agent.holder(), "{holder} is not the agent");
-        ensure!(certificate.scope() == &self.scope, "the certificate is for another scope");
+        let holder = &certificate
+            .grant()
+            .context("the certificate is holderless")?
+            .holder;
+        ensure!(
+            holder.as_str() == agent.holder(),
+            "{holder} is not the agent"
+        );
+        ensure!(
+            certificate.scope() == &self.scope,
+            "the certificate is for another scope"
+        );
         let (session, request_id) = (text(&step, "session_id")?, number(&step, "request_id")?);
         let (sent_ns, returned_ns) = (number(&step, "sent_ns")?, number(&step, "returned_ns")?);
-        let span = Span { sent_ns, returned_ns };
-        self.history.acquired(&certificate, session.parse()?, RequestId::new(request_id)?, span);
+        let span = Span {
+            sent_ns,
+            returned_ns,
+        };
+        self.history.acquired(
+            &certificate,
+            session.parse()?,
+            RequestId::new(request_id)?,
+            span,
+        );
         self.tell(format!(
             "{holder} holds {} at epoch {}, granted by node {} in term {}",
             self.scope,
@@ -278,7 +346,10 @@ impl Stage {
         agent.step("computed").await?;
         self.tell(format!("{} has computed its report", agent.holder()));
         agent.pause().await?;
-        self.tell(format!("{} is stopped (SIGSTOP) before its write", agent.holder()));
+        self.tell(format!(
+            "{} is stopped (SIGSTOP) before its write",
+            agent.holder()
+        ));
         let client = cluster.client(cluster.leader().await?)?;
         wait::until("the agent's session expires", async || {
             let state = client.scope(self.scope.as_str()).await?;
@@ -286,7 +357,10 @@ impl Stage {
             Ok(())
         })
         .await?;
-        self.tell(format!("{}'s session has expired; the scope is free", agent.holder()));
+        self.tell(format!(
+            "{}'s session has expired; the scope is free",
+            agent.holder()
+        ));
         Ok(())
     }
 
@@ -297,11 +371,19 @@ impl Stage {
         agent.resume()?;
         self.tell(format!("{holder} is resumed (SIGCONT) and tries its write"));
         let refused = agent.step("refused").await?;
-        ensure!(refused["reason"] == "EPOCH_SUPERSEDED", "another reason: {refused}");
+        ensure!(
+            refused["reason"] == "EPOCH_SUPERSEDED",
+            "another reason: {refused}"
+        );
         self.tell(format!("{holder} was {}", text(&refused, "message")?));
         let ended = agent.ended().await?;
-        ensure!(ended.code() == Some(EXIT_SUPERSEDED), "{holder} ended with {ended}");
-        self.tell(format!("{holder} stopped by itself, exit code {EXIT_SUPERSEDED}"));
+        ensure!(
+            ended.code() == Some(EXIT_SUPERSEDED),
+            "{holder} ended with {ended}"
+        );
+        self.tell(format!(
+            "{holder} stopped by itself, exit code {EXIT_SUPERSEDED}"
+        ));
         let kept = self.reports.refusals()?;
         let kept = kept.first().context("the refusal was not kept")?;
         ensure!(
@@ -310,15 +392,24 @@ impl Stage {
                 && kept.epoch == Some(held.epoch()),
             "another refusal was kept: {kept:?}"
         );
-        self.tell(format!("the resource keeps: {holder}, epoch {}, {}", held.epoch(), kept.reason));
+        self.tell(format!(
+            "the resource keeps: {holder}, epoch {}, {}",
+            held.epoch(),
+            kept.reason
+        ));
         Ok(())
     }
 
     /// Waits until an agent's write went through.
     async fn written(&mut self, agent: &mut Agent, held: &Held) -> Result<()> {
         agent.step("written").await?;
-        self.history.admitted(&held.certificate, AdmissionKind::Write);
-        self.tell(format!("{} wrote its report under epoch {}", agent.holder(), held.epoch()));
+        self.history
+            .admitted(&held.certificate, AdmissionKind::Write);
+        self.tell(format!(
+            "{} wrote its report under epoch {}",
+            agent.holder(),
+            held.epoch()
+        ));
         Ok(())
     }
 
@@ -326,7 +417,10 @@ impl Stage {
     async fn done(&self, mut agent: Agent) -> Result<()> {
         let holder = agent.holder().to_owned();
         let released = agent.step("released").await?;
-        ensure!(released["released"] == true, "{holder} had nothing to release: {released}");
+        ensure!(
+            released["released"] == true,
+            "{holder} had nothing to release: {released}"
+        );
         let ended = agent.ended().await?;
         ensure!(ended.success(), "{holder} ended with {ended}");
         self.tell(format!("{holder} gave the scope back and ended"));
@@ -336,15 +430,30 @@ impl Stage {
     /// Checks the promises over all that was granted here, and what the resource is left with.
     fn judged(&self) -> Result<()> {
         self.history.check()?;
-        let fence = self.reports.fence(&self.scope)?.context("there is no fence")?;
-        ensure!(Some(fence.epoch) == self.history.highest_epoch(), "the fence is {fence:?}");
-        let report = self.reports.report(&self.scope)?.context("there is no report")?;
-        ensure!(report.epoch == fence.epoch.get(), "the report is {report:?} under {fence:?}");
+        let fence = self
+            .reports
+            .fence(&self.scope)?
+            .context("there is no fence")?;
+        ensure!(
+            Some(fence.epoch) == self.history.highest_epoch(),
+            "the fence is {fence:?}"
+        );
+        let report = self
+            .reports
+            .report(&self.scope)?
+            .context("there is no report")?;
+        ensure!(
+            report.epoch == fence.epoch.get(),
+            "the report is {report:?} under {fence:?}"
+        );
         if self.reports.bypass(&self.scope).is_ok() {
             bail!("a write without the guard changed the report");
         }
         self.tell("a write around the guard is refused by the table itself");
-        self.tell(format!("{} grants: unique and rising; the report is of the last", self.history.grants()));
+        self.tell(format!(
+            "{} grants: unique and rising; the report is of the last",
+            self.history.grants()
+        ));
         Ok(())
     }
 }

@@ -53,7 +53,10 @@ struct Foreign {
 impl Foreign {
     fn pyjwt() -> Result<Self> {
         let program = installed(Path::new("venv/bin/python"))?;
-        Ok(Self { program, script: Path::new(SCRIPTS).join("verify_pyjwt.py") })
+        Ok(Self {
+            program,
+            script: Path::new(SCRIPTS).join("verify_pyjwt.py"),
+        })
     }
 
     fn jose() -> Result<Self> {
@@ -62,18 +65,31 @@ impl Foreign {
         let folder = packages.ancestors().nth(2).context("no folder")?;
         let script = folder.join("verify_jose.mjs");
         fs::copy(Path::new(SCRIPTS).join("verify_jose.mjs"), &script)?;
-        Ok(Self { program: "node".into(), script })
+        Ok(Self {
+            program: "node".into(),
+            script,
+        })
     }
 
     async fn verify(&self, setting: &Setting, token: &str) -> Result<Ran> {
         let mut command = Command::new(&self.program);
-        command.arg(&self.script).args([&setting.jwks_url, &setting.issuer]).arg(token);
-        run(command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1")).await
+        command
+            .arg(&self.script)
+            .args([&setting.jwks_url, &setting.issuer])
+            .arg(token);
+        run(command
+            .env("NO_PROXY", "127.0.0.1")
+            .env("no_proxy", "127.0.0.1"))
+        .await
     }
 
     async fn checks(&self, setting: &Setting) -> Result<()> {
         let ran = self.verify(setting, &setting.certificate).await?;
-        ensure!(ran.code == Some(0), "a genuine certificate was refused: {}", ran.stderr);
+        ensure!(
+            ran.code == Some(0),
+            "a genuine certificate was refused: {}",
+            ran.stderr
+        );
         let claims = ran.json()?;
         assert_eq!(claims["sub"], "writer");
         assert_eq!(claims["iss"], setting.issuer.as_str());
@@ -81,7 +97,13 @@ impl Foreign {
         assert_eq!(claims["fence"]["epoch"], setting.epoch);
         // A foreign library is started for each token: a few of each kind are enough here.
         for Hostile { name, token } in forged(setting)? {
-            let kinds = ["changed byte", "another key", "alg none", "HS256", "no signature"];
+            let kinds = [
+                "changed byte",
+                "another key",
+                "alg none",
+                "HS256",
+                "no signature",
+            ];
             if kinds.iter().any(|kind| name.contains(kind)) {
                 let ran = self.verify(setting, &token).await?;
                 ensure!(ran.code == Some(1), "{name}: {ran:?}");
@@ -137,10 +159,43 @@ impl Ours {
             token.to_owned()
         };
         let args = [
-            "verify", "--jwks", &self.jwks, "--cluster", &self.cluster, "--audience", "files",
-            "--scope", "reports/interop", "-o", "json", "--", &given,
+            "verify",
+            "--jwks",
+            &self.jwks,
+            "--cluster",
+            &self.cluster,
+            "--audience",
+            "files",
+            "--scope",
+            "reports/interop",
+            "-o",
+            "json",
+            "--",
+            &given,
         ];
         run_epochctl("127.0.0.1:1", &args).await
+    }
+
+    /// A genuine certificate has to be refused for any other scope, audience or cluster.
+    async fn refuses_elsewhere(&self, genuine: &str) -> Result<()> {
+        let wrong = [
+            ("--scope", "Reports/interop"),
+            ("--scope", "reports/interop/"),
+            ("--scope", "reports/inter"),
+            ("--scope", "reports/interop\u{301}"),
+            ("--audience", "file"),
+            ("--audience", "Files"),
+            ("--cluster", "00000000-0000-4000-8000-000000000000"),
+        ];
+        for (flag, value) in wrong {
+            let args = [
+                "verify", "--jwks", &self.jwks, flag, value, "-o", "json", "--", genuine,
+            ];
+            let ran = run_epochctl("127.0.0.1:1", &args).await?;
+            let refused = ran.code == Some(1) && ran.stderr.contains("CERTIFICATE_INVALID");
+            ensure!(refused && ran.stdout.is_empty(), "{flag} {value}: {ran:?}");
+        }
+        Ok(())
     }
 
     /// Every token has to be refused, for what it is.
@@ -154,7 +209,12 @@ impl Ours {
                 wrong.push(format!("{name}: {ran:?}"));
             }
         }
-        ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+        ensure!(
+            wrong.is_empty(),
+            "{} wrong:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
         Ok(())
     }
 }
@@ -162,20 +222,45 @@ impl Ours {
 #[tokio::test(flavor = "multi_thread")]
 async fn epochctl_verifies_what_is_genuine_and_refuses_what_is_not() -> Result<()> {
     let mut setting = Setting::new().await?;
-    let client = setting.cluster.client(setting.cluster.leader().await?)?.clone();
-    let cluster = setting.issuer.strip_prefix("epochd:").context("issuer")?.to_owned();
+    let client = setting
+        .cluster
+        .client(setting.cluster.leader().await?)?
+        .clone();
+    let cluster = setting
+        .issuer
+        .strip_prefix("epochd:")
+        .context("issuer")?
+        .to_owned();
     let folder = setting.cluster.path().to_path_buf();
-    let ours = Ours { jwks: setting.jwks_url.clone(), cluster, folder };
+    let ours = Ours {
+        jwks: setting.jwks_url.clone(),
+        cluster,
+        folder,
+    };
 
     // Not for the audience that is demanded, though genuine.
     let refused = ours.verify(&setting.certificate).await?;
-    ensure!(refused.code == Some(1), "a certificate without an audience: {refused:?}");
-    let plain = ["verify", "--jwks", &setting.jwks_url, "-o", "json", "--", &setting.certificate];
+    ensure!(
+        refused.code == Some(1),
+        "a certificate without an audience: {refused:?}"
+    );
+    let plain = [
+        "verify",
+        "--jwks",
+        &setting.jwks_url,
+        "-o",
+        "json",
+        "--",
+        &setting.certificate,
+    ];
     let ran = run_epochctl("127.0.0.1:1", &plain).await?;
     ensure!(ran.code == Some(0), "{ran:?}");
 
     let session = client.open("auditor", "60s").await?;
-    client.release("reports/interop", &setting.session, setting.epoch).await?.ok()?;
+    client
+        .release("reports/interop", &setting.session, setting.epoch)
+        .await?
+        .ok()?;
     let body = json!({
         "scope": "reports/interop", "session_id": session, "request_id": 1,
         "audience": ["other", "files"],
@@ -183,17 +268,28 @@ async fn epochctl_verifies_what_is_genuine_and_refuses_what_is_not() -> Result<(
     let grant = client.post("/v1/acquire", &body).await?.ok()?;
     let genuine = text(&grant, "certificate")?;
     let ran = ours.verify(genuine).await?;
-    ensure!(ran.code == Some(0), "a genuine certificate was refused: {ran:?}");
-    ours.refuses(&certificates::forged(genuine, &setting.jwks)?).await?;
+    ensure!(
+        ran.code == Some(0),
+        "a genuine certificate was refused: {ran:?}"
+    );
+    ours.refuses_elsewhere(genuine).await?;
+    ours.refuses(&certificates::forged(genuine, &setting.jwks)?)
+        .await?;
 
     // The same checks where the signature is good: a key that the verifier trusts, misused.
     let issuer = Issuer::new(7)?;
     let jwks = ours.folder.join("jwks.json");
     fs::write(&jwks, issuer.jwks().to_string())?;
-    let ours = Ours { jwks: jwks.display().to_string(), ..ours };
+    let ours = Ours {
+        jwks: jwks.display().to_string(),
+        ..ours
+    };
     let payload = certificates::parts(genuine)?.payload;
     let ran = ours.verify(&issuer.token(&payload)).await?;
-    ensure!(ran.code == Some(0), "the issuer's well-formed certificate was refused: {ran:?}");
+    ensure!(
+        ran.code == Some(0),
+        "the issuer's well-formed certificate was refused: {ran:?}"
+    );
     ours.refuses(&issuer.malformed(&payload)).await?;
     setting.cluster.unharmed()
 }

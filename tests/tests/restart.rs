@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use epoch_tests::binaries::binary;
 use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::command_line::run;
 use epoch_tests::json_client::JsonClient;
 use epoch_tests::{load, wait};
 use serde_json::Value;
@@ -22,24 +24,56 @@ async fn take(client: &JsonClient, prefix: &str, count: u64) -> Result<BTreeMap<
 
 async fn held(client: &JsonClient, prefix: &str) -> Result<BTreeMap<String, u64>> {
     let rows = client.scopes(prefix, 1_000).await?;
-    rows.iter().map(|row| Ok((text(row, "scope")?.to_owned(), number(row, "epoch")?))).collect()
+    rows.iter()
+        .map(|row| Ok((text(row, "scope")?.to_owned(), number(row, "epoch")?)))
+        .collect()
 }
 
-/// The terms in which a node began to lead, over all its lives, as its log says.
-fn terms_led(cluster: &Cluster, id: u64) -> Result<Vec<u64>> {
-    let log = cluster.log(id)?;
-    let leading = log.iter().filter(|line| line.message() == "leading");
-    leading.map(|line| line.number("term").context("a line \"leading\" without a term")).collect()
+/// A leadership: a term can have several, one after another, told apart by the node.
+type Leadership = (u64, u64);
+
+/// Every leadership that began, in the order of (term, node), as the logs of all lives say. A node
+/// that took up its old leadership without an election would be here twice with it.
+fn leaderships(cluster: &Cluster) -> Result<Vec<Leadership>> {
+    let mut begun = Vec::new();
+    for id in cluster.ids() {
+        for line in cluster
+            .log(id)?
+            .iter()
+            .filter(|line| line.message() == "leading")
+        {
+            let term = line
+                .number("term")
+                .context("a line \"leading\" without a term")?;
+            begun.push((term, id));
+        }
+        let own: Vec<_> = begun.iter().filter(|(_, node)| *node == id).collect();
+        ensure!(
+            own.is_sorted_by(|a, b| a < b),
+            "node {id} went back: {own:?}"
+        );
+    }
+    begun.sort_unstable();
+    ensure!(
+        begun.is_sorted_by(|a, b| a < b),
+        "a leadership began twice: {begun:?}"
+    );
+    Ok(begun)
+}
+
+/// The leadership that a node says it is under.
+async fn leadership(client: &JsonClient) -> Result<Leadership> {
+    let status = client.cluster().await?;
+    Ok((number(&status, "term")?, number(&status, "leader")?))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_leader_leads_only_after_a_new_election() -> Result<()> {
     let mut cluster = Cluster::start().await?;
-    let mut terms = Vec::new();
+    let mut seen = Vec::new();
     for _ in 0..4 {
         let leader = cluster.leader().await?;
-        let status = cluster.client(leader)?.cluster().await?;
-        terms.push(number(&status, "term")?);
+        seen.push(leadership(cluster.client(leader)?).await?);
         // All at once: nobody else is there to take over, and the old vote is on every disk.
         for id in cluster.ids() {
             cluster.kill(id)?;
@@ -50,35 +84,30 @@ async fn a_restarted_leader_leads_only_after_a_new_election() -> Result<()> {
         cluster.all_ready().await?;
     }
     let leader = cluster.leader().await?;
-    terms.push(number(&cluster.client(leader)?.cluster().await?, "term")?);
-    ensure!(terms.is_sorted_by(|a, b| a < b), "a leadership outlived a restart: {terms:?}");
-
-    let mut led = Vec::new();
-    for id in cluster.ids() {
-        let own = terms_led(&cluster, id)?;
-        ensure!(own.is_sorted_by(|a, b| a < b), "node {id} led a term again: {own:?}");
-        led.extend(own);
-    }
-    led.sort_unstable();
-    ensure!(led.is_sorted_by(|a, b| a < b), "a term was led by two nodes: {led:?}");
-    ensure!(led.len() >= terms.len(), "the logs name {led:?}, the nodes said {terms:?}");
+    seen.push(leadership(cluster.client(leader)?).await?);
+    ensure!(
+        seen.is_sorted_by(|a, b| a < b),
+        "a leadership outlived a restart: {seen:?}"
+    );
+    let begun = leaderships(&cluster)?;
+    ensure!(
+        begun.len() >= seen.len(),
+        "the logs name {begun:?}, the nodes said {seen:?}"
+    );
     cluster.unharmed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_killed_alone_comes_back_as_a_follower() -> Result<()> {
+async fn a_leader_that_is_killed_alone_comes_back_without_its_leadership() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     let old = cluster.leader().await?;
-    let before = number(&cluster.client(old)?.cluster().await?, "term")?;
-    cluster.kill(old)?;
-    let new = cluster.leader().await?;
+    let before = leadership(cluster.client(old)?).await?;
+    let new = cluster.replace_leader().await?;
     ensure!(new != old, "a dead node leads");
-    cluster.start_node(old)?;
-    cluster.all_ready().await?;
     cluster.agreed().await?;
-    ensure!(cluster.leader().await? == new, "the node that came back took the leadership");
-    let after = terms_led(&cluster, old)?;
-    ensure!(after.iter().all(|term| *term <= before), "it led again: {after:?}");
+    let after = leadership(cluster.client(old)?).await?;
+    ensure!(after > before, "{before:?} goes on as {after:?}");
+    leaderships(&cluster)?;
     cluster.unharmed()
 }
 
@@ -97,18 +126,30 @@ async fn grants_outlive_the_end_of_all_processes_at_once() -> Result<()> {
     }
     cluster.all_ready().await?;
     let client = cluster.client(cluster.leader().await?)?;
-    ensure!(held(client, "kept/").await? == taken, "grants were lost or changed");
+    ensure!(
+        held(client, "kept/").await? == taken,
+        "grants were lost or changed"
+    );
 
     let same = client.acquire("again", &session, 7).await?.ok()?;
-    assert_eq!(same["epoch"], grant["epoch"], "the same request got another epoch");
+    assert_eq!(
+        same["epoch"], grant["epoch"],
+        "the same request got another epoch"
+    );
     assert_eq!(same["position"], grant["position"]);
     let other = client.open("other", "1h").await?;
     let refused = client.acquire("again", &other, 1).await?;
-    assert_eq!((refused.status, refused.reason()), (409, Some("SCOPE_HELD")));
+    assert_eq!(
+        (refused.status, refused.reason()),
+        (409, Some("SCOPE_HELD"))
+    );
     let epoch = number(&grant, "epoch")?;
     client.release("again", &session, epoch).await?.ok()?;
     let next = client.acquire("again", &other, 2).await?.ok()?;
-    ensure!(number(&next, "epoch")? > epoch, "the next epoch is not higher");
+    ensure!(
+        number(&next, "epoch")? > epoch,
+        "the next epoch is not higher"
+    );
     // A certificate signed before still verifies: keys outlive processes.
     let verifier = load::verifier(&cluster).await?;
     verifier.verify(text(&grant, "certificate")?, epoch_tests::clock::unix_ms())?;
@@ -116,67 +157,144 @@ async fn grants_outlive_the_end_of_all_processes_at_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<()> {
-    // So small that a few hundred grants fill the log several times.
-    let mut cluster = Cluster::start_with(&["--snapshot-log-bytes", "16384"]).await?;
+async fn a_node_that_is_told_to_stop_ends_cleanly_and_comes_back() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
     let leader = cluster.leader().await?;
-    let lagging = cluster.ids().into_iter().find(|id| *id != leader).context("no follower")?;
+    let taken = take(cluster.client(leader)?, "kept", 5).await?;
+    let ended = cluster.terminate(leader).await?;
+    ensure!(ended.success(), "it ended with {ended}");
+    let new = cluster.leader().await?;
+    ensure!(
+        held(cluster.client(new)?, "kept/").await? == taken,
+        "grants were lost"
+    );
+    cluster.start_node(leader)?;
+    cluster.all_ready().await?;
+    cluster.agreed().await?;
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_in_use_is_refused_by_a_second_process() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let mut second = tokio::process::Command::new(binary("epochd")?);
+    second
+        .args(["serve", "--data-dir"])
+        .arg(cluster.path().join("node1"));
+    for listener in ["--client-listen", "--peer-listen", "--admin-listen"] {
+        second.args([listener, "127.0.0.1:0"]);
+    }
+    let ran = run(&mut second).await?;
+    ensure!(
+        ran.code == Some(1) && ran.stderr.contains("in use by another process"),
+        "{ran:?}"
+    );
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<()> {
+    // So small that some dozens of grants call for a snapshot.
+    let mut cluster = Cluster::start_with(&["--snapshot-log-bytes", "4096"]).await?;
+    let leader = cluster.leader().await?;
+    let lagging = cluster
+        .ids()
+        .into_iter()
+        .find(|id| *id != leader)
+        .context("no follower")?;
     let client = cluster.client(leader)?.clone();
     let mut taken = take(&client, "before", 20).await?;
     cluster.kill(lagging)?;
     let behind = number(&client.cluster().await?, "applied")?;
-    taken.extend(take(&client, "meanwhile", 600).await?);
-    wait::until("the log is purged past what the dead node has", async || {
-        let purged = gauge(&cluster, leader, "epochd_log_purged_index").await?;
-        ensure!(purged > behind, "the log is purged to {purged}, the node stopped at {behind}");
-        Ok(())
-    })
-    .await?;
+    // A node keeps two snapshots and purges what the older one covers. Once both have been
+    // replaced by later ones, the log has been purged past where the dead node stopped.
+    let mut rounds = 0;
+    let mut past = behind;
+    for _ in 0..2 {
+        past = wait::until("the leader has made two snapshots more", async || {
+            rounds += 1;
+            taken.extend(take(&client, &format!("round-{rounds}"), 20).await?);
+            let kept = snapshots(&cluster, leader)?;
+            let [older, newer] = kept[..] else {
+                bail!("it has {kept:?}")
+            };
+            ensure!(older > past, "it has {kept:?}, {past} is behind");
+            Ok(newer)
+        })
+        .await?;
+    }
 
     cluster.start_node(lagging)?;
     cluster.all_ready().await?;
     cluster.agreed().await?;
+    let installed = cluster.log(lagging)?;
+    let mut installed = installed
+        .iter()
+        .filter(|line| line.message() == "snapshot installed");
+    let index = installed.next().and_then(|line| line.number("index"));
+    ensure!(
+        index.is_some_and(|index| index > behind),
+        "no snapshot installed: {index:?}"
+    );
     // It has the state, not only the index: make it lead, and ask it.
     for _ in 0..20 {
-        let leader = cluster.leader().await?;
-        if leader == lagging {
+        if cluster.leader().await? == lagging {
             break;
         }
-        cluster.kill(leader)?;
-        cluster.start_node(leader)?;
-        cluster.all_ready().await?;
+        cluster.replace_leader().await?;
     }
-    ensure!(cluster.leader().await? == lagging, "the node that was caught up never led");
+    ensure!(
+        cluster.leader().await? == lagging,
+        "the node that was caught up never led"
+    );
     let client = cluster.client(lagging)?;
-    let mut found = held(client, "before/").await?;
-    found.extend(held(client, "meanwhile/").await?);
-    ensure!(found == taken, "the snapshot lost {} of {}", taken.len() - found.len(), taken.len());
+    let found = held(client, "").await?;
+    ensure!(
+        found == taken,
+        "the snapshot has {} grants of {}",
+        found.len(),
+        taken.len()
+    );
     cluster.unharmed()
 }
 
-async fn gauge(cluster: &Cluster, id: u64, name: &str) -> Result<u64> {
-    let metrics = cluster.admin(id)?.get("/metrics", &[]).await?.text;
-    let line = metrics.lines().find(|line| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']))
-    });
-    let value = line.and_then(|line| line.rsplit(' ').next()).context("no such gauge")?;
-    Ok(value.parse()?)
+/// The log indexes of the snapshots that a node keeps, in order.
+fn snapshots(cluster: &Cluster, id: u64) -> Result<Vec<u64>> {
+    let folder = cluster.path().join(format!("node{id}/snapshots"));
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(folder).into_iter().flatten() {
+        let name = file?.file_name().into_string().unwrap_or_default();
+        // Others are still being written.
+        let index = name
+            .strip_prefix("snapshot-")
+            .and_then(|rest| rest.split('-').next());
+        found.extend(index.and_then(|index| index.parse::<u64>().ok()));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_a_quorum_answers_unavailable_and_recovers() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     let leader = cluster.leader().await?;
-    let client = cluster.client(leader)?.clone();
+    let client = cluster.client(leader)?.impatient();
     let session = client.open("alone", "1h").await?;
-    let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    let others: Vec<u64> = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect();
     for id in &others {
         cluster.kill(*id)?;
     }
     let refused = client.acquire("alone", &session, 1).await?;
     ensure!(refused.status == 503, "a minority answered: {refused:?}");
     let reason = refused.reason().context("no reason")?;
-    ensure!(["NO_QUORUM", "NO_LEADER"].contains(&reason), "another reason: {refused:?}");
+    ensure!(
+        ["NO_QUORUM", "NO_LEADER"].contains(&reason),
+        "another reason: {refused:?}"
+    );
     let read = client.get("/v1/scope", &[("scope", "alone")]).await?;
     ensure!(read.status == 503, "a minority answered a read: {read:?}");
     wait::until("the node is not ready", async || {
@@ -193,10 +311,18 @@ async fn a_node_without_a_quorum_answers_unavailable_and_recovers() -> Result<()
     cluster.all_ready().await?;
     let leader = cluster.leader().await?;
     let same = wait::until("the same request is granted", async || {
-        cluster.client(leader)?.acquire("alone", &session, 1).await?.ok()
+        cluster
+            .client(leader)?
+            .acquire("alone", &session, 1)
+            .await?
+            .ok()
     });
     let epoch = number(&same.await?, "epoch")?;
-    let again: Value = cluster.client(leader)?.acquire("alone", &session, 1).await?.ok()?;
+    let again: Value = cluster
+        .client(leader)?
+        .acquire("alone", &session, 1)
+        .await?
+        .ok()?;
     assert_eq!(number(&again, "epoch")?, epoch);
     cluster.unharmed()
 }
@@ -206,17 +332,22 @@ async fn a_paused_leader_gives_nothing_away_when_it_goes_on() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     let old = cluster.leader().await?;
     let session = cluster.client(old)?.open("holder", "5s").await?;
-    let grant = cluster.client(old)?.acquire("paused", &session, 1).await?.ok()?;
+    let grant = cluster
+        .client(old)?
+        .acquire("paused", &session, 1)
+        .await?
+        .ok()?;
+    let before = leadership(cluster.client(old)?).await?;
     cluster.pause(old)?;
     let new = wait::until("another node leads", async || {
         for id in cluster.ids().into_iter().filter(|id| *id != old) {
-            let client = cluster.client(id)?;
+            let client = cluster.client(id)?.impatient();
             let leads = client.cluster().await?["leader"] == id;
             if leads && client.get("/readyz", &[]).await?.status == 200 {
                 return Ok(id);
             }
         }
-        anyhow::bail!("none yet")
+        bail!("none yet")
     })
     .await?;
     // The session lives on under the new leader while it is renewed there.
@@ -227,9 +358,14 @@ async fn a_paused_leader_gives_nothing_away_when_it_goes_on() -> Result<()> {
     client.post(&path, &serde_json::json!({})).await?.ok()?;
     cluster.agreed().await?;
     let state = cluster.client(old)?.scope("paused").await?;
-    assert_eq!(state["epoch"], grant["epoch"], "the pause cost the holder its grant");
-    let terms = terms_led(&cluster, old)?;
-    let term = number(&client.cluster().await?, "term")?;
-    ensure!(terms.iter().all(|led| *led < term), "the paused leader went on leading: {terms:?}");
+    assert_eq!(
+        state["epoch"], grant["epoch"],
+        "the pause cost the holder its grant"
+    );
+    leaderships(&cluster)?;
+    ensure!(
+        leadership(cluster.client(old)?).await? > before,
+        "the paused leader went on leading"
+    );
     cluster.unharmed()
 }

@@ -131,7 +131,8 @@ fn refused(status: &Status) -> Error {
         (None, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown) => {
             Error::unavailable(None, said(status))
         }
-        (None, code) => Error::protocol(code, said(status)),
+        // Not one of our nodes' answers: another port of a node, say, or another server.
+        (None, code) => Error::protocol(code, format!("not a client listener? {}", said(status))),
     }
 }
 

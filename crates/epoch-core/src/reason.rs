@@ -53,7 +53,7 @@ reasons! {
     /// The certificate or proof does not verify.
     CertificateInvalid = "CERTIFICATE_INVALID", "ask the cluster for a fresh certificate";
     /// The caller may not do this.
-    PermissionDenied = "PERMISSION_DENIED", "ask an operator for the permission";
+    PermissionDenied = "PERMISSION_DENIED", "act on your own grants only, or ask an operator";
     /// Too many sessions.
     SessionLimit = "SESSION_LIMIT", "close sessions that are not needed, or try again later";
     /// Too many grants.

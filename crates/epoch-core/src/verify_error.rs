@@ -121,7 +121,11 @@ pub enum VerifyError {
         now_ms: u64,
     },
     /// Expired: the holder asks for a fresh one of the same grant.
-    #[error("the certificate expired at {expires_at_s} s, now is {now_ms} ms; ask for a fresh one")]
+    #[error(
+        "the certificate expired at {expires_at_s}, now is {} (seconds since 1970); \
+         ask for a fresh one",
+        .now_ms / 1_000
+    )]
     Expired {
         /// `exp`, in seconds.
         expires_at_s: u64,

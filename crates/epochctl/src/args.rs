@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 ok, 1 error, 2 usage, 3 held or timed out, 4 superseded (stop), 6 unavailable.
+Exit codes: 0 ok, 1 error, 2 usage, 3 held or timed out, 4 superseded or expired (stop), 6 unavailable.
 `run` passes the command's code on, and uses 124 (lost while running), 125 (not acquired, or a \
 failure of its own), 126 (cannot execute) and 127 (not found).";
 
@@ -145,6 +145,7 @@ pub(crate) struct InSession {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Acquire {
+    /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
     #[command(flatten)]
     pub(crate) session: InSession,
@@ -158,6 +159,7 @@ pub(crate) struct Acquire {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Held {
+    /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
     #[command(flatten)]
     pub(crate) session: InSession,
@@ -177,6 +179,7 @@ pub(crate) struct Certify {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
+    /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
     /// The epoch that must still be current. When absent, the one that is current now is looked
     /// up first, so that a later grant is never ended in its place.
@@ -186,6 +189,7 @@ pub(crate) struct Revoke {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Get {
+    /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
 }
 
@@ -224,11 +228,12 @@ pub(crate) struct Verify {
 }
 
 /// The command runs in a process group of its own, with its environment extended by EPOCH,
-/// EPOCH_SCOPE, EPOCH_CERT_FILE (readable by its user only, renewed before it expires) and
+/// EPOCH_SCOPE, EPOCH_CERT_FILE (readable by its user only, renewed three times in a TTL) and
 /// EPOCH_SESSION (the session's hash, not its id). TERM, INT, HUP and QUIT are passed on to
-/// the group. When the session is lost, the group gets TERM and, after the grace, KILL.
+/// the group. When the grant is lost, the group gets TERM and, after the grace, KILL.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
+    /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
     /// The identity to act for.
     #[arg(long)]

@@ -11,7 +11,7 @@ pub(crate) const ERROR: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The scope is held, or waiting for it ended.
 pub(crate) const HELD: u8 = 3;
-/// A later grant exists: stop.
+/// The grant or its session has ended: stop.
 pub(crate) const SUPERSEDED: u8 = 4;
 /// No node could serve the call.
 pub(crate) const UNAVAILABLE: u8 = 6;
@@ -97,7 +97,7 @@ impl From<Error> for Failure {
 fn code_of(reason: Reason) -> u8 {
     match reason {
         Reason::ScopeHeld | Reason::AlreadyHeld | Reason::WaitExpired => HELD,
-        Reason::EpochSuperseded | Reason::IncarnationVoid => SUPERSEDED,
+        Reason::EpochSuperseded | Reason::SessionExpired | Reason::IncarnationVoid => SUPERSEDED,
         Reason::NoLeader
         | Reason::NoQuorum
         | Reason::ClockUntrusted
@@ -105,7 +105,6 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::Overloaded => UNAVAILABLE,
         Reason::RequestIdReused
         | Reason::RequestIdTooOld
-        | Reason::SessionExpired
         | Reason::CertificateInvalid
         | Reason::PermissionDenied
         | Reason::SessionLimit
@@ -136,7 +135,7 @@ mod tests {
             (Reason::EpochSuperseded, 4),
             (Reason::NoLeader, 6),
             (Reason::NoQuorum, 6),
-            (Reason::SessionExpired, 1),
+            (Reason::SessionExpired, 4),
             (Reason::CertificateInvalid, 1),
             (Reason::InvalidArgument, 1),
         ] {

@@ -79,7 +79,7 @@ pub(crate) async fn release(client: &Client, output: Output, command: Held) -> R
     let answer = client.release(request).await?;
     output.result(&answer, || match answer.released {
         true => "released".to_owned(),
-        false => "it had been released before".to_owned(),
+        false => "this session does not hold it any more".to_owned(),
     })
 }
 

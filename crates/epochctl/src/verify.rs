@@ -52,6 +52,9 @@ pub(crate) async fn verify(
     if command.audience.is_none() && !certificate.claims().audiences().is_empty() {
         output.note("the audience was not checked; pass --audience to demand one");
     }
+    if command.scope.is_none() {
+        output.note("the scope was not checked; pass --scope to demand one");
+    }
     show(output, &certificate, now_ms)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use clap::Args;
 
 use crate::init::{Ports, on_one_host, write_seeds};
@@ -24,7 +25,7 @@ pub struct DevArgs {
     )]
     pub data_dir: PathBuf,
     /// Keep the data in a temporary folder that is removed at the end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "data_dir")]
     pub ephemeral: bool,
     #[command(flatten)]
     #[expect(
@@ -98,9 +99,20 @@ fn node_folders(folder: &Path, ports: Ports) -> anyhow::Result<Vec<PathBuf>> {
     let folders: Vec<_> = (1..=NODES)
         .map(|id| folder.join(format!("node{id}")))
         .collect();
-    if folders.iter().all(|folder| Seed::exists(folder)) {
-        return Ok(folders);
+    if !folders.iter().all(|folder| Seed::exists(folder)) {
+        // Some but not all: refused by name, since a new seed would be another cluster's.
+        return write_seeds(folder, &on_one_host(HOST, NODES, ports)?);
     }
-    // Some but not all: refused by name, since a new seed would be another cluster's.
-    write_seeds(folder, &on_one_host(HOST, NODES, ports)?)
+    if let Some(first) = folders.first() {
+        let made = Seed::read(first)?.addresses();
+        ensure!(
+            ports.fit(&made),
+            "{} was made for {}, {} and {}: leave the port flags away, or choose another --data-dir",
+            folder.display(),
+            made.client,
+            made.peer,
+            made.admin
+        );
+    }
+    Ok(folders)
 }

@@ -13,18 +13,32 @@ use crate::seed::{Addresses, Seed};
 /// First voters at most.
 const NODES_MAX: u16 = 9;
 
-/// The first ports; node n listens on the port that is n - 1 higher.
-#[derive(Debug, Clone, Copy, Args)]
+/// The first ports; node n listens on the port that is n - 1 higher. They are chosen when the
+/// seeds are made.
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Ports {
-    /// Node 1's port for clients.
-    #[arg(long, env = "EPOCHD_CLIENT_PORT", default_value_t = 7600)]
-    pub client_port: u16,
-    /// Node 1's port for the other nodes.
-    #[arg(long, env = "EPOCHD_PEER_PORT", default_value_t = 7610)]
-    pub peer_port: u16,
-    /// Node 1's port for metrics.
-    #[arg(long, env = "EPOCHD_ADMIN_PORT", default_value_t = 7620)]
-    pub admin_port: u16,
+    /// Node 1's port for clients, chosen when the folders are made [default: 7600].
+    #[arg(long, env = "EPOCHD_CLIENT_PORT", value_name = "PORT")]
+    pub client_port: Option<u16>,
+    /// Node 1's port for the other nodes [default: 7610].
+    #[arg(long, env = "EPOCHD_PEER_PORT", value_name = "PORT")]
+    pub peer_port: Option<u16>,
+    /// Node 1's port for metrics [default: 7620].
+    #[arg(long, env = "EPOCHD_ADMIN_PORT", value_name = "PORT")]
+    pub admin_port: Option<u16>,
+}
+
+impl Ports {
+    /// Whether `addresses` are those of node 1 with these ports, as far as they are given.
+    #[must_use]
+    pub fn fit(self, addresses: &Addresses) -> bool {
+        let fits = |port: Option<u16>, address: &str| {
+            port.is_none_or(|port| address.ends_with(&format!(":{port}")))
+        };
+        fits(self.client_port, &addresses.client)
+            && fits(self.peer_port, &addresses.peer)
+            && fits(self.admin_port, &addresses.admin)
+    }
 }
 
 /// The command line of `epochd init`.
@@ -33,7 +47,8 @@ pub struct InitArgs {
     /// Write the seed folders here, as node1, node2 and so on.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// How many nodes, all on one host.
+    /// How many nodes, all on one host: 1 to 9. An even number stands no more failures than the
+    /// odd one below it.
     #[arg(long, default_value_t = 3, conflicts_with = "node")]
     pub nodes: u16,
     /// The host that all nodes are on.
@@ -97,9 +112,9 @@ pub fn on_one_host(
     (0..count)
         .map(|n| {
             let addresses = Addresses {
-                client: address(ports.client_port, n)?,
-                peer: address(ports.peer_port, n)?,
-                admin: address(ports.admin_port, n)?,
+                client: address(ports.client_port.unwrap_or(7600), n)?,
+                peer: address(ports.peer_port.unwrap_or(7610), n)?,
+                admin: address(ports.admin_port.unwrap_or(7620), n)?,
             };
             Ok((NodeId::from(n) + 1, addresses))
         })
@@ -185,9 +200,9 @@ mod tests {
     fn seeds_of_one_cluster_differ_in_the_node_only_and_are_never_overwritten() {
         let out = tempfile::tempdir().unwrap();
         let ports = Ports {
-            client_port: 1,
-            peer_port: 11,
-            admin_port: 21,
+            client_port: Some(1),
+            peer_port: Some(11),
+            admin_port: Some(21),
         };
         let nodes = on_one_host("127.0.0.1", 3, ports).unwrap();
         let folders = write_seeds(out.path(), &nodes).unwrap();

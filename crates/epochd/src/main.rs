@@ -18,12 +18,13 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(name = "epochd", version)]
 struct Cli {
-    /// What to log, as a tracing filter.
+    /// What to log, as a tracing filter. The consensus library reports every message that a peer
+    /// did not answer as an error; it is left out unless asked for (info,openraft=info).
     #[arg(
         long,
         env = "EPOCHD_LOG",
         global = true,
-        default_value = "info,openraft=error"
+        default_value = "info,openraft=off"
     )]
     log: String,
     #[command(subcommand)]

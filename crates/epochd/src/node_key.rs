@@ -14,7 +14,7 @@ const KEY_BYTES_MAX: usize = 1 << 10;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeKeyError {
     /// The file cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{} cannot be read or written", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) enum NodeKeyError {
         source: io::Error,
     },
     /// The file is not a key. It is never replaced by itself: certificates under it are out.
-    #[error("{}: {source}; restore the file, or replace the node", .path.display())]
+    #[error("{} is not a signing key: restore the file, or replace the node", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

@@ -53,7 +53,7 @@ pub(crate) enum SeedError {
     )]
     Missing(PathBuf),
     /// It cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{} cannot be read or written", .path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -15,8 +15,8 @@ use epoch_client::{Client, Endpoint, Grant, Options, Session};
 use epoch_core::{GrantHash, Holder, KeySet, Reason, RequestId, Scope, Verifier};
 use epoch_guard::sqlite::{SqliteGuard, SqliteSettings, WriteError};
 use epoch_tests::cluster::text;
-use epoch_tests::report::{Report, Reports};
 use epoch_tests::json_client::JsonClient;
+use epoch_tests::report::{Report, Reports};
 use epoch_tests::{agent, clock, wait};
 use serde_json::{Value, json};
 
@@ -57,7 +57,10 @@ async fn main() -> Result<ExitCode> {
         fetch_keys(&arguments.endpoints).await
     });
     let guard = SqliteGuard::new(verifier.await?, SqliteSettings::default());
-    let ttl = arguments.ttl.strip_suffix('s').and_then(|text| text.parse().ok());
+    let ttl = arguments
+        .ttl
+        .strip_suffix('s')
+        .and_then(|text| text.parse().ok());
     let ttl = Duration::from_secs(ttl.context("--ttl must be in whole seconds, such as 2s")?);
 
     let client = Client::connect(arguments.endpoints.clone(), Options::default())?;
@@ -65,26 +68,38 @@ async fn main() -> Result<ExitCode> {
     let sent_ns = clock::boot_ns();
     let grant = acquire(&session, &arguments.scope).await?;
     let certificate = grant.certificate().to_string();
-    step("acquired", &json!({
-        "epoch": grant.epoch().get(),
-        "certificate": certificate,
-        "session_id": session.id().to_string(),
-        "request_id": request_id(&session, &guard, &certificate)?,
-        "sent_ns": sent_ns,
-        "returned_ns": clock::boot_ns(),
-    }));
+    step(
+        "acquired",
+        &json!({
+            "epoch": grant.epoch().get(),
+            "certificate": certificate,
+            "session_id": session.id().to_string(),
+            "request_id": request_id(&session, &guard, &certificate)?,
+            "sent_ns": sent_ns,
+            "returned_ns": clock::boot_ns(),
+        }),
+    );
 
     let mut reports = Reports::open(&arguments.database)?;
     if arguments.barrier {
         let verified = guard.verifier().verify(&certificate, clock::unix_ms())?;
         let receipt = reports.advance(&guard, &arguments.scope, &verified)?;
-        step("barrier", &json!({ "raised": receipt.raised, "epoch": receipt.epoch.get() }));
+        step(
+            "barrier",
+            &json!({ "raised": receipt.raised, "epoch": receipt.epoch.get() }),
+        );
     }
     let report = reports.compute(arguments.holder.as_str(), grant.epoch().get())?;
     step("computed", &serde_json::to_value(&report)?);
     wait_for_line().await?;
 
-    if let Some(code) = write(&mut reports, &guard, &arguments.scope, &certificate, &report)? {
+    if let Some(code) = write(
+        &mut reports,
+        &guard,
+        &arguments.scope,
+        &certificate,
+        &report,
+    )? {
         return Ok(code);
     }
     release(&grant, &session).await
@@ -93,9 +108,15 @@ async fn main() -> Result<ExitCode> {
 async fn fetch_keys(endpoints: &[Endpoint]) -> Result<Verifier> {
     for endpoint in endpoints {
         let client = JsonClient::new(endpoint.authority())?;
-        let Ok(document) = client.get("/.well-known/jwks.json", &[]).await else { continue };
+        let Ok(document) = client.get("/.well-known/jwks.json", &[]).await else {
+            continue;
+        };
         let keys = KeySet::from_jwks(document.ok()?.to_string().as_bytes())?;
-        ensure!(keys.len() >= endpoints.len(), "only {} keys are served", keys.len());
+        ensure!(
+            keys.len() >= endpoints.len(),
+            "only {} keys are served",
+            keys.len()
+        );
         let cluster = client.cluster().await?;
         return Ok(Verifier::new(text(&cluster, "cluster_id")?.parse()?, keys));
     }
@@ -117,7 +138,10 @@ async fn acquire(session: &Session, scope: &Scope) -> Result<Grant> {
 /// The id that the client library gave the acquire, as the certificate's grant hash proves it.
 fn request_id(session: &Session, guard: &SqliteGuard, certificate: &str) -> Result<u64> {
     let certificate = guard.verifier().verify(certificate, clock::unix_ms())?;
-    let hash = certificate.grant().context("the certificate is holderless")?.hash;
+    let hash = certificate
+        .grant()
+        .context("the certificate is holderless")?
+        .hash;
     for id in 1..REQUEST_IDS_TRIED {
         if GrantHash::of(&session.id(), RequestId::new(id)?) == hash {
             return Ok(id);
@@ -147,11 +171,14 @@ fn write(
             Ok(None)
         }
         Err(WriteError::Guard(error)) if error.refusal().is_some() => {
-            step("refused", &json!({
-                "reason": error.reason().as_str(),
-                "message": error.to_string(),
-                "next_step": error.reason().next_step(),
-            }));
+            step(
+                "refused",
+                &json!({
+                    "reason": error.reason().as_str(),
+                    "message": error.to_string(),
+                    "next_step": error.reason().next_step(),
+                }),
+            );
             let code = u8::try_from(agent::EXIT_SUPERSEDED).context("exit code")?;
             Ok(Some(ExitCode::from(code)))
         }
@@ -169,7 +196,10 @@ async fn release(grant: &Grant, session: &Session) -> Result<ExitCode> {
         }
         Err(error) => {
             let reason = error.reason().map(Reason::as_str);
-            step("lost", &json!({ "reason": reason, "message": error.to_string() }));
+            step(
+                "lost",
+                &json!({ "reason": reason, "message": error.to_string() }),
+            );
             let code = u8::try_from(agent::EXIT_SUPERSEDED).context("exit code")?;
             Ok(ExitCode::from(code))
         }

@@ -4,16 +4,8 @@ use std::fs::Permissions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
-
-use crate::token::unverified_claims;
-
-/// The wait before a certificate is renewed that does not say how long it is valid.
-const RENEWAL_DEFAULT: Duration = Duration::from_secs(3_600);
-/// The shortest wait, for a certificate that has expired already.
-const RENEWAL_MIN: Duration = Duration::from_secs(1);
 
 /// The file in which the command finds its certificate: only its user can read it, a reader sees
 /// the old or the new one and never a part, and it is removed at the end.
@@ -48,21 +40,8 @@ impl CertFile {
     }
 }
 
-/// How long to wait before a certificate is renewed: two thirds of the time it has left.
-pub(crate) fn renewal_in(certificate: &str, now_ms: u64) -> Duration {
-    let expires_at_s =
-        unverified_claims(certificate).and_then(|claims| claims.get("exp")?.as_u64());
-    let left_ms = expires_at_s.map(|at_s| at_s.saturating_mul(1_000).saturating_sub(now_ms));
-    left_ms
-        .map_or(RENEWAL_DEFAULT, |ms| Duration::from_millis(ms / 3 * 2))
-        .max(RENEWAL_MIN)
-}
-
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
     use super::*;
 
     #[test]
@@ -76,13 +55,5 @@ mod tests {
         assert_eq!(mode(path.parent().unwrap()), 0o700);
         drop(file);
         assert!(!path.parent().unwrap().exists());
-    }
-
-    #[test]
-    fn a_certificate_is_renewed_well_before_it_expires() {
-        let token = format!("h.{}.s", URL_SAFE_NO_PAD.encode(r#"{"exp":1000}"#));
-        assert_eq!(renewal_in(&token, 970_000), Duration::from_secs(20));
-        assert_eq!(renewal_in(&token, 2_000_000), RENEWAL_MIN);
-        assert_eq!(renewal_in("garbage", 0), RENEWAL_DEFAULT);
     }
 }

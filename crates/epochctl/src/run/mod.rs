@@ -15,15 +15,12 @@ use tokio::time::timeout;
 use crate::args::Run;
 use crate::exit::{Failure, RUN_FAILED, RUN_LOST};
 use crate::output::Output;
-use crate::times;
 use cert_file::CertFile;
 use group::Group;
 use signals::Signals;
 
 /// How long the end of the session may take once the command has ended; then it expires.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause after a certificate could not be renewed.
-const RENEW_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<ExitCode, Failure> {
     let failed = |failure: Failure| failure.with_code(RUN_FAILED);
@@ -75,7 +72,11 @@ async fn in_session(
                 }
             }
         }
-        never = renew(&grant, &file, output) => match never {},
+        reason = renew(&grant, command.ttl, &file, output) => {
+            output.note(&format!("the grant has ended ({reason}); the command is told to stop"));
+            group.stop(command.grace).await.map_err(failed)?;
+            Err(lost(&grant))
+        }
     }
 }
 
@@ -98,22 +99,24 @@ async fn supervise(
     }
 }
 
-/// Renews the certificate before it expires, for as long as the command runs.
-async fn renew(grant: &Grant, file: &CertFile, output: Output) -> std::convert::Infallible {
-    let mut pause = cert_file::renewal_in(&grant.certificate(), times::now_ms());
+/// Asks for a fresh certificate three times in a TTL, for as long as the command runs. That keeps
+/// the file fresh, and it is how a revoke is learnt, since keepalives know the session only.
+/// Returns when the grant has ended.
+async fn renew(grant: &Grant, ttl: Duration, file: &CertFile, output: Output) -> Reason {
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(ttl / 3).await;
         let renewed = match grant.certify().await {
-            Ok(fresh) => match file.replace(&fresh) {
-                Ok(()) => Ok(cert_file::renewal_in(&fresh, times::now_ms())),
-                Err(error) => Err(unwritable(&error).message),
+            Ok(fresh) => file
+                .replace(&fresh)
+                .map_err(|error| unwritable(&error).message),
+            Err(error) => match error.reason() {
+                Some(reason @ (Reason::EpochSuperseded | Reason::SessionExpired)) => return reason,
+                Some(_) | None => Err(error.to_string()),
             },
-            Err(error) => Err(error.to_string()),
         };
-        pause = renewed.unwrap_or_else(|error| {
+        if let Err(error) = renewed {
             output.note(&format!("the certificate was not renewed: {error}"));
-            RENEW_PAUSE
-        });
+        }
     }
 }
 

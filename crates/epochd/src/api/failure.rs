@@ -95,7 +95,12 @@ impl From<CheckError> for Failure {
             CheckError::NoQuorum => Reason::NoQuorum,
             CheckError::Overloaded => Reason::Overloaded,
         };
-        Self::new(reason, error)
+        // Nothing was to be changed, so nothing is unknown.
+        Self {
+            reason,
+            message: format!("{error}; try again"),
+            details: Vec::new(),
+        }
     }
 }
 
@@ -106,14 +111,19 @@ impl From<Failure> for Status {
 }
 
 impl IntoResponse for Failure {
-    /// RFC 9457.
     fn into_response(self) -> Response {
-        let status = http_status(self.reason);
-        let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = StatusCode::from_u16(http_status(self.reason));
+        self.problem(code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+}
+
+impl Failure {
+    /// As a problem document (RFC 9457) under an HTTP status.
+    pub(super) fn problem(self, code: StatusCode) -> Response {
         let mut problem = json!({
             "type": "about:blank",
             "title": code.canonical_reason().unwrap_or("error"),
-            "status": status,
+            "status": code.as_u16(),
             "reason": self.reason.as_str(),
             "detail": self.message,
         });

@@ -91,14 +91,16 @@ async fn no_such_path(request: Request) -> Response {
 }
 
 async fn no_such_method(request: Request) -> Response {
-    let what = format!(
-        "{} is not a method of {}",
-        request.method(),
-        request.uri().path()
-    );
-    let mut response = Failure::new(Reason::NotFound, what).into_response();
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response
+    let failure = Failure {
+        reason: Reason::NotFound,
+        message: format!(
+            "{} is not a method of {}; use the one that is",
+            request.method(),
+            request.uri().path()
+        ),
+        details: Vec::new(),
+    };
+    failure.problem(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 fn parse<T: DeserializeOwned>(body: std::result::Result<Bytes, BytesRejection>) -> Result<T> {
@@ -201,7 +203,7 @@ calls! {
     revoke => revoke;
 }
 
-/// The body of a keepalive: nothing yet.
+/// The body of a keepalive: nothing yet, so that an empty one will do.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeepAliveBody {}

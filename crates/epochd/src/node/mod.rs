@@ -95,8 +95,10 @@ impl Node {
             let stop = stop.clone();
             tasks.spawn(async move {
                 tokio::select! {
-                    () = task => tracing::error!(name, "a task that never ends has ended"),
+                    // First: what a stop ends must not be taken for a failure.
+                    biased;
                     () = stop.cancelled() => {}
+                    () = task => tracing::error!(name, "a task that never ends has ended"),
                 }
             });
         };
@@ -150,12 +152,8 @@ impl Node {
         if self.consensus.contact().quiet_left().is_some() {
             return false;
         }
-        self.serving().is_some()
-            || self
-                .consensus
-                .view_now()
-                .leader
-                .is_some_and(|leader| leader != self.id)
+        let leader = self.consensus.view_now().leader;
+        self.serving().is_some() || leader.is_some_and(|leader| leader != self.id)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pings everyone all the time, and lets the core campaign while a quorum answers.
+//! Pings everyone all the time, and lets the core campaign while a quorum has no leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) async fn run(node: Arc<Node>) {
         }
         let contact = node.consensus.contact();
         contact.report_lost();
-        let allowed = contact.quiet_left().is_none() && contact.hears_quorum();
+        let allowed = contact.may_campaign();
         if allowed != campaigning {
             campaigning = allowed;
             tracing::debug!(allowed, "campaigning");

@@ -17,6 +17,11 @@ pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// A leader that no quorum has acknowledged for so long says nothing more in that leadership. Must
 /// be well below [`QUIET`].
 pub(crate) const SILENCE_AFTER: Duration = Duration::from_millis(600);
+/// A follower that has accepted a leader's message this lately has a leader. Below the shortest time in
+/// which the consensus library gives a leader up, so that failover does not wait for it.
+const LEADER_LIVE: Duration = Duration::from_millis(300);
+/// A leader from whom nothing has been accepted for so long is not named to anybody any more.
+const LEADER_NAMED: Duration = Duration::from_secs(1);
 /// A peer counts as heard for so long after its last answer to a ping.
 const HEARD_FOR: Duration = Duration::from_millis(500);
 
@@ -31,6 +36,8 @@ struct Inner {
     voters: BTreeSet<NodeId>,
     heard: BTreeMap<NodeId, Peer>,
     leading: Option<Leading>,
+    /// When a leader's message was last accepted.
+    followed: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +45,19 @@ struct Peer {
     at: Duration,
     public_key: PublicKey,
     initialized: bool,
+    has_leader: bool,
     /// Whether its silence has been reported.
     lost: bool,
+}
+
+/// What a peer says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) public_key: PublicKey,
+    /// Whether it has a log already.
+    pub(crate) initialized: bool,
+    /// Whether it leads with a quorum behind it, or has just heard from such a leader.
+    pub(crate) has_leader: bool,
 }
 
 /// One leadership of this node.
@@ -49,6 +67,10 @@ struct Leading {
     begun: Duration,
     /// When the latest message that each voter has acknowledged was sent.
     acknowledged: BTreeMap<NodeId, Duration>,
+    /// The last index that each voter or learner has acknowledged to have on its disk.
+    matched: BTreeMap<NodeId, u64>,
+    /// Those found to have lost some of it, once reported.
+    lost: BTreeSet<NodeId>,
     silent: bool,
 }
 
@@ -61,6 +83,7 @@ impl Contact {
             voters: BTreeSet::new(),
             heard: BTreeMap::new(),
             leading: None,
+            followed: None,
         })))
     }
 
@@ -80,42 +103,71 @@ impl Contact {
     }
 
     /// A peer has answered a ping.
-    pub(crate) fn heard(&self, peer: NodeId, public_key: PublicKey, initialized: bool) {
-        let at = clock::boot();
+    pub(crate) fn heard(&self, peer: NodeId, answer: Answer) {
         let answered = Peer {
-            at,
-            public_key,
-            initialized,
+            at: clock::boot(),
+            public_key: answer.public_key,
+            initialized: answer.initialized,
+            has_leader: answer.has_leader,
             lost: false,
         };
-        let before = self.lock().heard.insert(peer, answered);
+        let mut inner = self.lock();
+        let before = inner.heard.insert(peer, answered);
         if before.is_none_or(|before| before.lost) {
-            tracing::info!(peer, "peer heard");
+            tracing::info!(node = inner.me, peer, "peer heard");
         }
     }
 
     /// Reports the peers that have not answered for a while, once each.
     pub(crate) fn report_lost(&self) {
         let now = clock::boot();
-        for (peer, known) in &mut self.lock().heard {
+        let mut inner = self.lock();
+        let me = inner.me;
+        for (peer, known) in &mut inner.heard {
             if !known.lost && now.saturating_sub(known.at) > HEARD_FOR {
                 known.lost = true;
-                tracing::warn!(peer, "peer lost: it has not answered for {HEARD_FOR:?}");
+                tracing::warn!(
+                    node = me,
+                    peer,
+                    "peer lost: it has not answered for {HEARD_FOR:?}"
+                );
             }
         }
     }
 
-    /// Whether a quorum of the voters, this node included, has been heard lately. Who hears none
-    /// must not campaign: once healed, it would depose a leader that serves.
-    pub(crate) fn hears_quorum(&self) -> bool {
+    /// A leader's message has been accepted.
+    pub(crate) fn follows(&self) {
+        self.lock().followed = Some(clock::boot());
+    }
+
+    /// Whether a leader's message has been accepted lately: the leader lives.
+    pub(crate) fn has_leader(&self) -> bool {
+        self.followed_within(LEADER_LIVE)
+    }
+
+    /// Whether callers may still be sent to the leader.
+    pub(crate) fn may_name_leader(&self) -> bool {
+        self.followed_within(LEADER_NAMED)
+    }
+
+    fn followed_within(&self, time: Duration) -> bool {
+        let now = clock::boot();
+        let followed = self.lock().followed;
+        followed.is_some_and(|at| now.saturating_sub(at) <= time)
+    }
+
+    /// Whether this node may campaign: its quiet second is over, and a quorum of the voters, this
+    /// node included, has been heard lately and has no leader. Any other campaign is lost, and its
+    /// higher term would depose the leader as soon as the two can talk.
+    pub(crate) fn may_campaign(&self) -> bool {
         let now = clock::boot();
         let inner = self.lock();
-        inner.is_quorum(|voter| {
-            inner
-                .heard
-                .get(voter)
-                .is_some_and(|peer| now.saturating_sub(peer.at) <= HEARD_FOR)
-        })
+        now >= inner.quiet_until
+            && inner.is_quorum(|voter| {
+                inner.heard.get(voter).is_some_and(|peer| {
+                    !peer.has_leader && now.saturating_sub(peer.at) <= HEARD_FOR
+                })
+            })
     }
 
     /// Whether some peer that has been heard has a log already.
@@ -151,6 +203,8 @@ impl Contact {
                     leadership,
                     begun: now,
                     acknowledged: BTreeMap::new(),
+                    matched: BTreeMap::new(),
+                    lost: BTreeSet::new(),
                     silent: false,
                 });
             }
@@ -183,6 +237,39 @@ impl Contact {
             let latest = leading.acknowledged.entry(voter).or_insert(sent);
             *latest = (*latest).max(sent);
         }
+    }
+}
+
+impl Contact {
+    /// A peer has acknowledged, under `leadership`, to have the log up to `index` on its disk.
+    pub(crate) fn matched(&self, leadership: Leadership, peer: NodeId, index: u64) {
+        if let Some(leading) = &mut self.lock().leading
+            && leading.leadership == leadership
+        {
+            let last = leading.matched.entry(peer).or_insert(index);
+            *last = (*last).max(index);
+        }
+    }
+
+    /// Whether a peer that says that it lacks the entry at `index` has acknowledged it before,
+    /// under this very leadership: its disk was wiped or rolled back.
+    pub(crate) fn has_lost(&self, leadership: Leadership, peer: NodeId, index: u64) -> bool {
+        let mut inner = self.lock();
+        let Some(leading) = &mut inner.leading else {
+            return false;
+        };
+        let acknowledged = leading.matched.get(&peer).copied();
+        let lost = leading.leadership == leadership && acknowledged >= Some(index);
+        if lost && leading.lost.insert(peer) {
+            tracing::error!(
+                peer,
+                acknowledged,
+                lacks = index,
+                "a peer has lost what it had acknowledged: its disk was wiped or rolled back; \
+                 stop it and replace it"
+            );
+        }
+        lost
     }
 }
 
@@ -255,17 +342,44 @@ mod tests {
     fn a_single_voter_is_its_own_quorum() {
         let contact = speaking();
         contact.set_voters([1].into());
-        assert!(contact.hears_quorum());
+        assert!(contact.may_campaign());
         assert!(contact.may_speak(TERM_1));
         backdate(&contact, SILENCE_AFTER * 2);
         assert!(contact.may_speak(TERM_1));
     }
 
     #[test]
-    fn who_hears_nobody_hears_no_quorum() {
+    fn a_peer_that_lacks_what_it_had_acknowledged_has_lost_it() {
         let contact = speaking();
-        assert!(!contact.hears_quorum());
-        contact.heard(2, [0; 32], true);
-        assert!(contact.hears_quorum());
+        assert!(contact.may_speak(TERM_1));
+        contact.matched(TERM_1, 2, 7);
+        assert!(contact.has_lost(TERM_1, 2, 7));
+        assert!(!contact.has_lost(TERM_1, 2, 8));
+        assert!(!contact.has_lost(TERM_1, 3, 1));
+        assert!(contact.may_speak(TERM_2));
+        assert!(
+            !contact.has_lost(TERM_2, 2, 7),
+            "a new leadership begins from nothing"
+        );
+    }
+
+    #[test]
+    fn who_hears_nobody_without_a_leader_does_not_campaign() {
+        let contact = speaking();
+        let answer = |has_leader| Answer {
+            public_key: [0; 32],
+            initialized: true,
+            has_leader,
+        };
+        assert!(!contact.may_campaign());
+        contact.heard(2, answer(true));
+        assert!(
+            !contact.may_campaign(),
+            "the leader serves: the campaign would be lost"
+        );
+        contact.heard(2, answer(false));
+        assert!(contact.may_campaign());
+        contact.lock().quiet_until = clock::boot() + QUIET;
+        assert!(!contact.may_campaign());
     }
 }

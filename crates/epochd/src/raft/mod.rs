@@ -30,6 +30,7 @@ use openraft::{ServerState, SnapshotPolicy};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 
+use contact::Answer;
 pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
 pub(crate) use machine::{SessionEvent, SharedState};
 pub(crate) use network::Identity;
@@ -91,7 +92,7 @@ pub(crate) struct View {
     pub(crate) term: u64,
     /// This node's own leadership, won in an election.
     pub(crate) leading: Option<Leadership>,
-    /// The leader as far as known.
+    /// The leader, while it is heard.
     pub(crate) leader: Option<NodeId>,
     pub(crate) applied: u64,
     /// Voters and learners with their addresses; before the first entry, those of the seed.
@@ -216,7 +217,12 @@ impl Consensus {
         if let Some(answer) = self.peers.ping(node, address).await
             && let Ok(public_key) = PublicKey::try_from(answer.public_key.as_ref())
         {
-            self.contact.heard(node, public_key, answer.initialized);
+            let answer = Answer {
+                public_key,
+                initialized: answer.initialized,
+                has_leader: answer.has_leader,
+            };
+            self.contact.heard(node, answer);
         }
     }
 
@@ -257,14 +263,13 @@ impl Consensus {
                 )
             }));
         }
-        let id = metrics.vote.leader_id();
-        let leads = metrics.state == ServerState::Leader
-            && metrics.vote.is_committed()
-            && id.node_id == metrics.id;
         View {
             term: metrics.current_term,
-            leading: leads.then(|| types::leadership(id)),
-            leader: metrics.current_leader,
+            leading: own_leadership(metrics),
+            leader: metrics.current_leader.filter(|leader| {
+                *leader == metrics.id && own_leadership(metrics).is_some()
+                    || *leader != metrics.id && self.contact.may_name_leader()
+            }),
             applied: metrics.last_applied.map_or(0, |id| id.index),
             members,
             fatal: metrics
@@ -415,6 +420,15 @@ impl View {
             .map(|(id, _)| *id)
             .collect()
     }
+}
+
+/// This node's own leadership, won in an election.
+fn own_leadership(metrics: &RaftMetrics) -> Option<Leadership> {
+    let id = metrics.vote.leader_id();
+    let leads = metrics.state == ServerState::Leader
+        && metrics.vote.is_committed()
+        && id.node_id == metrics.id;
+    leads.then(|| types::leadership(id))
 }
 
 fn config(seed: &Seed, timing: Timing) -> Result<openraft::Config, openraft::ConfigError> {

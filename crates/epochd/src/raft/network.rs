@@ -152,6 +152,10 @@ enum CallError {
     Snapshot(#[from] std::io::Error),
     #[error("no longer wanted")]
     Cancelled,
+    /// Passed on, this would end the leader: the consensus library takes it for a broken promise
+    /// of the log, which it is.
+    #[error("node {node} has lost its log at or before index {index}: replace it")]
+    Lost { node: NodeId, index: u64 },
 }
 
 type Call =
@@ -245,13 +249,15 @@ type RpcResult<T> = Result<T, RPCError<NodeId, Addresses, RaftError<NodeId>>>;
 
 fn rpc_error(error: CallError) -> RPCError<NodeId, Addresses, RaftError<NodeId>> {
     match error {
-        CallError::Silent | CallError::Address(_) => {
-            RPCError::Unreachable(Unreachable::new(&error))
+        // What is called a network error is sent again at once: thousands of times a second to
+        // a peer that is down.
+        CallError::Silent
+        | CallError::Address(_)
+        | CallError::Status(_)
+        | CallError::Lost { .. } => RPCError::Unreachable(Unreachable::new(&error)),
+        CallError::Codec(_) | CallError::Snapshot(_) | CallError::Cancelled => {
+            RPCError::Network(NetworkError::new(&error))
         }
-        CallError::Status(_)
-        | CallError::Codec(_)
-        | CallError::Snapshot(_)
-        | CallError::Cancelled => RPCError::Network(NetworkError::new(&error)),
     }
 }
 
@@ -263,25 +269,42 @@ impl RaftNetwork<TypeConfig> for PeerClient {
     ) -> RpcResult<AppendEntriesResponse<NodeId>> {
         let leadership = self.speaking(&request.vote).map_err(rpc_error)?;
         let sent = clock::boot();
+        let first = request.prev_log_id.map(|id| id.index);
+        let last = request.entries.last().map(|entry| entry.log_id.index);
         let response = self
             .call(&request, |client, envelope| {
                 Box::pin(client.append(envelope))
             })
             .await
             .map_err(rpc_error)?;
-        Ok(match response {
+        let contact = &self.peers.contact;
+        match &response {
             AppendEntriesResponse::HigherVote(vote) => {
-                AppendEntriesResponse::HigherVote(self.received(vote))
+                return Ok(AppendEntriesResponse::HigherVote(self.received(*vote)));
             }
-            acknowledged @ (AppendEntriesResponse::Success
-            | AppendEntriesResponse::PartialSuccess(_)
-            | AppendEntriesResponse::Conflict) => {
-                self.peers
-                    .contact
-                    .acknowledged(leadership, self.target, sent);
-                acknowledged
+            AppendEntriesResponse::Success => {
+                if let Some(index) = last.or(first) {
+                    contact.matched(leadership, self.target, index);
+                }
             }
-        })
+            AppendEntriesResponse::PartialSuccess(matched) => {
+                if let Some(id) = matched {
+                    contact.matched(leadership, self.target, id.index);
+                }
+            }
+            AppendEntriesResponse::Conflict => {
+                if let Some(index) = first
+                    && contact.has_lost(leadership, self.target, index)
+                {
+                    return Err(rpc_error(CallError::Lost {
+                        node: self.target,
+                        index,
+                    }));
+                }
+            }
+        }
+        contact.acknowledged(leadership, self.target, sent);
+        Ok(response)
     }
 
     async fn vote(

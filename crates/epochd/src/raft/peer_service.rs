@@ -100,6 +100,12 @@ impl PeerServer {
         Ok(envelope.body)
     }
 
+    /// Whether this node leads, and still speaks.
+    fn leads(&self) -> bool {
+        let leading = super::own_leadership(&self.raft.metrics().borrow());
+        leading.is_some_and(|leadership| self.contact.may_speak(leadership))
+    }
+
     fn received(&self, vote: Vote) -> Vote {
         without_own_leadership(vote, self.identity.me)
     }
@@ -112,10 +118,14 @@ impl PeerService for PeerServer {
         let mut append: AppendEntriesRequest<TypeConfig> = decode(&body)?;
         append.vote = self.received(append.vote);
         let raft = self.raft.clone();
+        let contact = self.contact.clone();
         let response: AppendEntriesResponse<_> = run(async move {
-            raft.append_entries(append)
-                .await
-                .map_err(|error| raft_status(&error))
+            let appended = raft.append_entries(append).await;
+            let response = appended.map_err(|error| raft_status(&error))?;
+            if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
+                contact.follows();
+            }
+            Ok(response)
         })
         .await?;
         reply(&response)
@@ -168,6 +178,7 @@ impl PeerService for PeerServer {
             node: self.identity.me,
             public_key: Bytes::copy_from_slice(&self.public_key),
             initialized: initialized.map_err(|error| raft_status(&error))?,
+            has_leader: self.contact.has_leader() || self.leads(),
         }))
     }
 }

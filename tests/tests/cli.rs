@@ -1,0 +1,366 @@
+//! The command line against a running cluster: results, exit codes, and bad input.
+
+use std::fs;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
+use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::command_line::{Ran, epochctl, run, run_epochctl};
+use epoch_tests::wait;
+use serde_json::Value;
+
+/// A cluster, and the command line pointed at it.
+struct Shell {
+    cluster: Cluster,
+    endpoints: String,
+}
+
+impl Shell {
+    async fn new() -> Result<Self> {
+        let cluster = Cluster::start().await?;
+        Ok(Self {
+            endpoints: cluster.endpoints(),
+            cluster,
+        })
+    }
+
+    async fn run(&self, args: &[&str]) -> Result<Ran> {
+        run_epochctl(&self.endpoints, args).await
+    }
+
+    /// A command that has to succeed, its result as JSON.
+    async fn json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = vec!["-o", "json"];
+        all.extend(args);
+        let ran = self.run(&all).await?;
+        ensure!(ran.code == Some(0), "{args:?}: {ran:?}");
+        ensure!(
+            ran.stdout.lines().count() == 1,
+            "{args:?}: not one line: {ran:?}"
+        );
+        ran.json()
+    }
+
+    /// A command that has to fail, with this exit code and reason, and nothing on stdout.
+    async fn fails(&self, args: &[&str], code: i32, reason: &str) -> Result<()> {
+        let mut all = vec!["-o", "json"];
+        all.extend(args);
+        let ran = self.run(&all).await?;
+        ensure!(
+            ran.code == Some(code) && ran.stdout.is_empty(),
+            "{args:?}: {ran:?}"
+        );
+        let problem = ran
+            .stderr
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str(line).ok());
+        let problem: Value = problem.with_context(|| format!("{args:?}: {ran:?}"))?;
+        ensure!(
+            problem["reason"] == reason && problem["message"].is_string(),
+            "{args:?}: {ran:?}"
+        );
+        Ok(())
+    }
+
+    async fn session(&self, holder: &str) -> Result<String> {
+        let open = ["session", "open", "--holder", holder, "--ttl", "10m"];
+        Ok(text(&self.json(&open).await?, "session_id")?.to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_does_its_part() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let a = shell.session("agent-a").await?;
+    let kept = shell.json(&["session", "keepalive", &a]).await?;
+    assert_eq!(kept["session_id"], a.as_str());
+    assert_eq!(kept["ttl"], "10m");
+
+    let acquire = ["acquire", "cli/a", "--session", &a, "--request-id", "7"];
+    let grant = shell.json(&acquire).await?;
+    assert_eq!(
+        (&grant["scope"], &grant["holder"]),
+        (&"cli/a".into(), &"agent-a".into())
+    );
+    assert_eq!(
+        shell.json(&acquire).await?["epoch"],
+        grant["epoch"],
+        "the same request"
+    );
+    let epoch = number(&grant, "epoch")?.to_string();
+
+    let state = shell.json(&["get", "cli/a"]).await?;
+    assert_eq!(
+        (&state["held"], &state["epoch"]),
+        (&true.into(), &grant["epoch"])
+    );
+    let list = shell.json(&["list", "--prefix", "cli/"]).await?;
+    assert_eq!(list["scopes"].as_array().map(Vec::len), Some(1));
+    let table = shell.run(&["list"]).await?;
+    ensure!(
+        table.stdout.contains("cli/a") && table.stdout.contains("agent-a"),
+        "{table:?}"
+    );
+
+    let held = ["--session", a.as_str(), "--epoch", epoch.as_str()];
+    let certify = ["certify", "cli/a", held[0], held[1], held[2], held[3]];
+    let fresh = shell.json(&certify).await?;
+    let certificate = text(&fresh, "certificate")?;
+    let jwks = shell.cluster.client(1)?.jwks_url();
+    let shown = shell
+        .json(&["verify", "--jwks", &jwks, "--", certificate])
+        .await?;
+    ensure!(shown.to_string().contains("cli/a"), "{shown}");
+
+    let release = ["release", "cli/a", held[0], held[1], held[2], held[3]];
+    assert_eq!(shell.json(&release).await?["released"], true);
+    assert_eq!(shell.json(&release).await?["released"], false);
+    shell.fails(&acquire, 4, "EPOCH_SUPERSEDED").await?;
+    shell.fails(&certify, 4, "EPOCH_SUPERSEDED").await?;
+
+    let b = shell.session("agent-b").await?;
+    shell.json(&["acquire", "cli/a", "--session", &b]).await?;
+    shell
+        .fails(&["acquire", "cli/a", "--session", &a], 3, "SCOPE_HELD")
+        .await?;
+    shell
+        .fails(&["acquire", "cli/a", "--session", &b], 3, "ALREADY_HELD")
+        .await?;
+    shell.fails(&release, 4, "EPOCH_SUPERSEDED").await?;
+    let revoked = shell.json(&["revoke", "cli/a"]).await?;
+    ensure!(
+        number(&revoked, "epoch")? > number(&grant, "epoch")?,
+        "{revoked}"
+    );
+    assert_eq!(shell.json(&["get", "cli/a"]).await?["held"], false);
+
+    assert_eq!(shell.json(&["session", "close", &b]).await?["closed"], true);
+    assert_eq!(
+        shell.json(&["session", "close", &b]).await?["closed"],
+        false
+    );
+    shell
+        .fails(&["acquire", "cli/b", "--session", &b], 1, "SESSION_EXPIRED")
+        .await?;
+
+    let status = shell.json(&["status"]).await?;
+    ensure!(
+        shell.cluster.ids().contains(&number(&status, "leader")?),
+        "{status}"
+    );
+    let table = shell.run(&["status"]).await?;
+    ensure!(
+        table.code == Some(0) && table.stdout.contains("leader"),
+        "{table:?}"
+    );
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_refused_with_the_usage_code() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let session = shell.session("tester").await?;
+    let session = session.as_str();
+    let long = "x".repeat(513);
+    let scopes = ["", long.as_str(), "a\nb", "a\u{7f}b", "\t"];
+    for scope in scopes {
+        for args in [
+            vec!["get", scope],
+            vec!["acquire", scope, "--session", session],
+            vec!["revoke", scope],
+            vec!["run", scope, "--holder", "h", "--ttl", "10s", "--", "true"],
+        ] {
+            usage(&shell, &args).await?;
+        }
+    }
+    for number in [
+        "-1",
+        "0",
+        "1.5",
+        "x",
+        "9007199254740992",
+        "18446744073709551616",
+        "1e3",
+        "",
+    ] {
+        let (epoch, request) = (
+            format!("--epoch={number}"),
+            format!("--request-id={number}"),
+        );
+        usage(&shell, &["release", "s", "--session", session, &epoch]).await?;
+        usage(&shell, &["certify", "s", "--session", session, &epoch]).await?;
+        usage(&shell, &["revoke", "s", &epoch]).await?;
+        usage(&shell, &["acquire", "s", "--session", session, &request]).await?;
+    }
+    for bad in [
+        "",
+        "x",
+        "2f1c0a52-6a39-4b0e-9f56-0f4c7c1e8a11",
+        "2f1c0a52.1.0",
+    ] {
+        usage(&shell, &["acquire", "s", "--session", bad]).await?;
+        usage(&shell, &["session", "close", bad]).await?;
+    }
+    for ttl in ["0s", "999ms", "25h", "-1s", "10", "", "s"] {
+        let ttl = format!("--ttl={ttl}");
+        usage(&shell, &["session", "open", "--holder", "h", &ttl]).await?;
+    }
+    usage(&shell, &["session", "open", "--holder", "", "--ttl", "10s"]).await?;
+    usage(&shell, &["watch", "s"]).await?;
+    usage(&shell, &[]).await?;
+    usage(
+        &shell,
+        &["verify", "--jwks", "/nowhere/keys.json", "--", "a.b.c"],
+    )
+    .await?;
+    shell
+        .json(&["acquire", "still/here", "--session", session])
+        .await?;
+    shell.cluster.unharmed()
+}
+
+async fn usage(shell: &Shell, args: &[&str]) -> Result<()> {
+    let ran = shell.run(args).await?;
+    ensure!(
+        ran.code == Some(2) && ran.stdout.is_empty(),
+        "{args:?}: {ran:?}"
+    );
+    ensure!(
+        !ran.stderr.is_empty() && !ran.stderr.contains("panicked"),
+        "{args:?}: {ran:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cluster_the_code_is_unavailable_and_the_rest_still_works() -> Result<()> {
+    let nobody = "127.0.0.1:1";
+    for args in [&["status"][..], &["get", "s"], &["list"]] {
+        let mut all = vec!["--deadline", "1s"];
+        all.extend(args);
+        let ran = run_epochctl(nobody, &all).await?;
+        ensure!(
+            ran.code == Some(6) && ran.stdout.is_empty(),
+            "{args:?}: {ran:?}"
+        );
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = run_epochctl(nobody, &["completion", shell]).await?;
+        ensure!(
+            ran.code == Some(0) && ran.stdout.contains("epochctl"),
+            "{shell}: {ran:?}"
+        );
+    }
+    let help = run_epochctl(nobody, &["--help"]).await?;
+    ensure!(
+        help.code == Some(0) && help.stdout.contains("acquire"),
+        "{help:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_holds_the_scope_while_its_command_runs() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let run_with = ["run", "job", "--holder", "runner", "--ttl", "10s", "--"];
+    let command = |tail: &[&'static str]| [&run_with[..], tail].concat();
+
+    let script = r#"test -r "$EPOCH_CERT_FILE" && echo "$EPOCH_SCOPE $EPOCH"; exit 7"#;
+    let ran = shell.run(&command(&["sh", "-c", script])).await?;
+    ensure!(ran.code == Some(7), "{ran:?}");
+    let told: Vec<&str> = ran.stdout.split_whitespace().collect();
+    ensure!(told.first() == Some(&"job"), "{ran:?}");
+    let epoch: u64 = told.get(1).context("no epoch")?.parse()?;
+    assert_eq!(
+        shell.json(&["get", "job"]).await?["held"],
+        false,
+        "it was not given back"
+    );
+
+    ensure!(
+        shell.run(&command(&["/nowhere/command"])).await?.code == Some(127),
+        "not found"
+    );
+    let folder = shell.cluster.path().display().to_string();
+    let ran = shell
+        .run(&[&run_with[..], &[folder.as_str()]].concat())
+        .await?;
+    ensure!(ran.code == Some(126), "a folder was executed: {ran:?}");
+    let ran = shell.run(&command(&["sh", "-c", "kill -9 $$"])).await?;
+    ensure!(ran.code == Some(137), "killed by a signal: {ran:?}");
+
+    let session = shell.session("other").await?;
+    let grant = shell
+        .json(&["acquire", "job", "--session", &session])
+        .await?;
+    ensure!(number(&grant, "epoch")? > epoch, "not higher");
+    let ran = shell.run(&command(&["true"])).await?;
+    ensure!(
+        ran.code == Some(125) && ran.stderr.contains("SCOPE_HELD"),
+        "{ran:?}"
+    );
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_stops_its_command_when_the_session_is_lost() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let started = shell.cluster.path().join("started");
+    let stopped = shell.cluster.path().join("stopped");
+    let script = format!(
+        "trap 'touch {}; exit 0' TERM; touch {}; while :; do sleep 0.1; done",
+        stopped.display(),
+        started.display()
+    );
+    let args = [
+        "run", "job", "--holder", "runner", "--ttl", "2s", "--", "sh", "-c", &script,
+    ];
+    let mut command = epochctl(&shell.endpoints, args)?;
+    let mut running = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    wait::until("the command runs", async || Ok(fs::metadata(&started)?)).await?;
+    for id in shell.cluster.ids() {
+        shell.cluster.kill(id)?;
+    }
+    let ended = tokio::time::timeout(wait::BOUND, running.wait()).await??;
+    ensure!(ended.code() == Some(124), "it ended with {ended}");
+    ensure!(stopped.exists(), "the command was not told to stop");
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_says_what_is_wrong_with_its_own_command_line() -> Result<()> {
+    let epochd = epoch_tests::binaries::binary("epochd")?;
+    let empty = tempfile::tempdir()?;
+    let folder = empty.path().display().to_string();
+    for (args, told) in [
+        (vec!["serve", "--data-dir", folder.as_str()], "init"),
+        (vec!["serve"], "data-dir"),
+        (vec!["serve", "--config", "/nowhere.toml"], "/nowhere.toml"),
+        (
+            vec!["init", "--out", folder.as_str(), "--nodes", "0"],
+            "node",
+        ),
+        (
+            vec!["--log", "!!", "serve", "--data-dir", folder.as_str()],
+            "filter",
+        ),
+    ] {
+        let mut command = tokio::process::Command::new(&epochd);
+        let ran = run(command.args(&args)).await?;
+        ensure!(
+            ran.code.is_some_and(|code| code == 1 || code == 2),
+            "{args:?}: {ran:?}"
+        );
+        ensure!(
+            ran.stderr.contains(told) && ran.stdout.is_empty(),
+            "{args:?}: {ran:?}"
+        );
+        ensure!(!ran.stderr.contains("panicked"), "{args:?}: {ran:?}");
+    }
+    Ok(())
+}
