@@ -16,6 +16,17 @@ pub fn stop(why: &str) -> ! {
     std::process::exit(EXIT_FATAL)
 }
 
+/// Lets this process open as many files and connections as the system allows it: running out of
+/// them fails the log's and the snapshots' files just as it fails connections.
+pub fn raise_open_files_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files cannot be raised");
+    }
+}
+
 /// Makes every panic end the process: a panic in a replication task would otherwise die silently
 /// and leave a node that looks alive.
 pub fn stop_on_panic() {

@@ -76,6 +76,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Dev(args) => {
             epochd::fatal::stop_on_panic();
+            epochd::fatal::raise_open_files_limit();
             let dev = Dev::start(&args).await?;
             tracing::info!(endpoints = dev.endpoints(), "three nodes are up");
             stop_signal().await?;
@@ -84,6 +85,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Serve(args) => {
             epochd::fatal::stop_on_panic();
+            epochd::fatal::raise_open_files_limit();
             let file = match &args.config {
                 Some(path) => NodeArgs::read(path)?,
                 None => NodeArgs::default(),

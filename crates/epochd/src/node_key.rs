@@ -58,7 +58,10 @@ fn make(path: PathBuf) -> Result<SigningKey, NodeKeyError> {
     let key = SigningKey::from_seed(&seed).map_err(malformed)?;
     let document = key.to_pkcs8().map_err(malformed)?;
     match write_durably(&RealFs, &path, &document) {
-        Ok(()) => Ok(key),
+        Ok(()) => {
+            tracing::info!(kid = %key.id(), "signing key made: expected at a node's first start only");
+            Ok(key)
+        }
         Err(source) => Err(NodeKeyError::Io { path, source }),
     }
 }

@@ -39,7 +39,8 @@ pub struct NodeArgs {
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
-    /// Milliseconds between heartbeats [default: 60].
+    /// Milliseconds between heartbeats, and how long a follower may take to answer: more than a
+    /// round trip and a flush [default: 60].
     #[arg(long, env = "EPOCHD_HEARTBEAT_MS", value_name = "MS")]
     pub heartbeat_ms: Option<u64>,
     /// Shortest election time-out in milliseconds; the longest is twice as long [default: 300].

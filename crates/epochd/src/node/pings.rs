@@ -30,8 +30,7 @@ pub(super) async fn run(node: Arc<Node>) {
             tracing::debug!(allowed, "campaigning");
             node.consensus.set_campaigning(allowed);
         }
-        // A peer that has a log brings it here by replication.
-        if allowed && !contact.hears_initialized() && !node.consensus.is_initialized().await {
+        if allowed && contact.may_initialize() && !node.consensus.is_initialized().await {
             node.consensus.initialize_if_new().await;
         }
     }

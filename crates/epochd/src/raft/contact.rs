@@ -35,6 +35,8 @@ struct Inner {
     quiet_until: Duration,
     voters: BTreeSet<NodeId>,
     heard: BTreeMap<NodeId, Peer>,
+    /// Those that have refused this node's pings, once reported.
+    refusing: BTreeSet<NodeId>,
     leading: Option<Leading>,
     /// When a leader's message was last accepted.
     followed: Option<Duration>,
@@ -82,6 +84,7 @@ impl Contact {
             quiet_until: clock::boot() + QUIET,
             voters: BTreeSet::new(),
             heard: BTreeMap::new(),
+            refusing: BTreeSet::new(),
             leading: None,
             followed: None,
         })))
@@ -112,9 +115,23 @@ impl Contact {
             lost: false,
         };
         let mut inner = self.lock();
+        inner.refusing.remove(&peer);
         let before = inner.heard.insert(peer, answered);
         if before.is_none_or(|before| before.lost) {
             tracing::info!(node = inner.me, peer, "peer heard");
+        }
+    }
+
+    /// A peer has refused a ping: it is not of this cluster, or not who it should be.
+    pub(crate) fn refused(&self, peer: NodeId, why: &str) {
+        let mut inner = self.lock();
+        if inner.refusing.insert(peer) {
+            tracing::warn!(
+                node = inner.me,
+                peer,
+                why,
+                "a peer refuses this node: check its seed"
+            );
         }
     }
 
@@ -170,9 +187,14 @@ impl Contact {
             })
     }
 
-    /// Whether some peer that has been heard has a log already.
-    pub(crate) fn hears_initialized(&self) -> bool {
-        self.lock().heard.values().any(|peer| peer.initialized)
+    /// Whether it falls to this node to begin the cluster's log: no peer has one, and none with a
+    /// lower id is there. Two that begin it at once are safe, but one election more.
+    pub(crate) fn may_initialize(&self) -> bool {
+        let now = clock::boot();
+        let inner = self.lock();
+        !inner.heard.iter().any(|(id, peer)| {
+            peer.initialized || *id < inner.me && now.saturating_sub(peer.at) <= HEARD_FOR
+        })
     }
 
     /// The public keys that peers have told.

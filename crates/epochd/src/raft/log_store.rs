@@ -35,6 +35,7 @@ pub(crate) struct LogStore {
     me: NodeId,
     jobs: mpsc::Sender<Job>,
     reader: LogReader,
+    was_new: bool,
     metrics: Metrics,
 }
 
@@ -43,6 +44,7 @@ impl LogStore {
     pub(crate) fn open(folder: &Path, me: NodeId, metrics: Metrics) -> Result<Self, OpenError> {
         let mut log = Log::open(Arc::new(RealFs), folder, LogOptions::default())?;
         let reader = log.reader();
+        let was_new = log.vote().is_none() && log.last_index().is_none() && log.purged().is_none();
         let marks = log.mark_syncer();
         let (jobs, queue) = mpsc::channel::<Job>();
         thread::spawn(move || {
@@ -56,8 +58,14 @@ impl LogStore {
             me,
             jobs,
             reader,
+            was_new,
             metrics,
         })
+    }
+
+    /// Whether there was nothing in it when it was opened.
+    pub(crate) fn was_new(&self) -> bool {
+        self.was_new
     }
 
     /// Bytes of entries after `index`.

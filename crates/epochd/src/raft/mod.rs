@@ -12,6 +12,7 @@ mod contact;
 mod log_store;
 mod machine;
 mod network;
+mod owner;
 mod peer_service;
 mod snapshots;
 mod types;
@@ -39,6 +40,7 @@ pub(crate) use peer_service::PeerServer;
 use self::log_store::LogStore;
 use self::machine::Machine;
 use self::network::{PEER_MESSAGE_BYTES_MAX, Peers};
+use self::owner::{OwnerCheck, OwnerError};
 use self::snapshots::{SnapshotError, Snapshots};
 use self::types::{Metrics as RaftMetrics, Proposal, Raft, Vote};
 use crate::metrics::Metrics;
@@ -67,8 +69,8 @@ pub(crate) enum StartError {
          restore the snapshot files, or replace the node"
     )]
     Gap { purged: u64 },
-    #[error("the data folder is of another cluster or incarnation than its seed")]
-    Foreign,
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
     #[error("heartbeat and election times do not fit: {0}")]
     Timing(#[from] openraft::ConfigError),
     #[error("the consensus core does not start: {0}")]
@@ -143,6 +145,7 @@ impl Consensus {
             me: seed.node,
         };
         let contact = Contact::new(seed.node);
+        let owner = OwnerCheck::begin(folder, &seed)?;
         let snapshots = Snapshots::open(&folder.join("snapshots"))?;
         let (state, meta) = match snapshots.newest() {
             Some(stored) => {
@@ -151,10 +154,8 @@ impl Consensus {
             }
             None => (State::new(seed.cluster_id, seed.incarnation, GROUP), None),
         };
-        if state.cluster_id() != seed.cluster_id || state.incarnation() != seed.incarnation {
-            return Err(StartError::Foreign);
-        }
         let log = LogStore::open(&folder.join("log"), seed.node, metrics.clone())?;
+        owner.finish(log.was_new(), meta.is_some())?;
         let snapshot_index = meta
             .as_ref()
             .and_then(|meta| meta.last_log_id)

@@ -109,11 +109,15 @@ impl Peers {
         let envelope = Some(self.identity.envelope(node, Bytes::new()));
         let answer =
             tokio::time::timeout(PING_TIMEOUT, client.ping(PingRequest { envelope })).await;
-        answer
-            .ok()?
-            .ok()
-            .map(tonic::Response::into_inner)
-            .filter(|answer| answer.node == node)
+        match answer.ok()? {
+            Ok(answer) => Some(answer.into_inner()).filter(|answer| answer.node == node),
+            Err(status) => {
+                if status.code() == tonic::Code::PermissionDenied {
+                    self.contact.refused(node, status.message());
+                }
+                None
+            }
+        }
     }
 }
 
