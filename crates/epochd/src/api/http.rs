@@ -145,25 +145,8 @@ fn parse_query<T>(query: std::result::Result<Query<T>, QueryRejection>) -> Resul
 
 /// Refuses what would be read with U+FFFD in its place: two names must never become one.
 fn check_query(uri: &Uri) -> Result<()> {
-    let query = uri.query().unwrap_or_default().as_bytes();
-    let mut decoded = Vec::with_capacity(query.len());
-    let mut rest = query;
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after
-            .get(..2)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(value) if byte == b'%' => {
-                decoded.push(value);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                decoded.push(byte);
-                rest = after;
-            }
-        }
-    }
-    match std::str::from_utf8(&decoded) {
+    let query = uri.query().unwrap_or_default();
+    match percent_encoding::percent_decode_str(query).decode_utf8() {
         Ok(_text) => Ok(()),
         Err(error) => Err(Failure::new(
             Reason::InvalidArgument,
