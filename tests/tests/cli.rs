@@ -333,6 +333,40 @@ async fn run_stops_its_command_when_the_session_is_lost() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_stops_its_command_when_its_grant_is_revoked() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let command = [
+        "run",
+        "revoked",
+        "--holder",
+        "r",
+        "--ttl",
+        "2s",
+        "--",
+        "sh",
+        "-c",
+        "sleep 600",
+    ];
+    let revoke = async {
+        wait::until("the scope is held", async || {
+            let state = shell.json(&["get", "revoked"]).await?;
+            ensure!(state["held"] == true, "it is {state}");
+            Ok(())
+        })
+        .await?;
+        shell.json(&["revoke", "revoked"]).await
+    };
+    let (ran, revoked) = tokio::join!(shell.run(&command), revoke);
+    revoked?;
+    let ran = ran?;
+    ensure!(
+        ran.code == Some(124) && ran.stderr.contains("EPOCH_SUPERSEDED"),
+        "{ran:?}"
+    );
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_server_says_what_is_wrong_with_its_own_command_line() -> Result<()> {
     let epochd = epoch_tests::binaries::binary("epochd")?;
     let empty = tempfile::tempdir()?;

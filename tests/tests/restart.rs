@@ -258,6 +258,57 @@ async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<
     cluster.unharmed()
 }
 
+/// A follower, killed.
+async fn killed_follower(cluster: &mut Cluster, leader: u64) -> Result<u64> {
+    let follower = cluster.ids().into_iter().find(|id| *id != leader);
+    let follower = follower.context("no follower")?;
+    take(cluster.client(leader)?, "before", 20).await?;
+    cluster.agreed().await?;
+    cluster.kill(follower)?;
+    Ok(follower)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_log_is_gone_does_not_start() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let leader = cluster.leader().await?;
+    let follower = killed_follower(&mut cluster, leader).await?;
+    std::fs::remove_dir_all(cluster.path().join(format!("node{follower}/log")))?;
+    cluster.start_node(follower)?;
+    let ended = cluster.exited(follower).await?;
+    ensure!(ended.code() == Some(1), "it ended with {ended}");
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_node_does_not_end_the_leader() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let leader = cluster.leader().await?;
+    let wiped = killed_follower(&mut cluster, leader).await?;
+    let folder = cluster.path().join(format!("node{wiped}"));
+    let seed = std::fs::read(folder.join("seed.json"))?;
+    std::fs::remove_dir_all(&folder)?;
+    std::fs::create_dir(&folder)?;
+    std::fs::write(folder.join("seed.json"), seed)?;
+    cluster.start_node(wiped)?;
+    wait::until(
+        "the leader says that the node has lost its log",
+        async || {
+            let log = cluster.log(leader)?;
+            let mut lines = log.iter();
+            let found = lines.any(|line| {
+                line.message().starts_with("a peer has lost") && line.number("peer") == Some(wiped)
+            });
+            ensure!(found, "not yet");
+            Ok(())
+        },
+    )
+    .await?;
+    ensure!(cluster.is_running(leader)?, "the leader has ended");
+    take(cluster.client(leader)?, "after", 20).await?;
+    cluster.unharmed()
+}
+
 /// The log indexes of the snapshots that a node keeps, in order.
 fn snapshots(cluster: &Cluster, id: u64) -> Result<Vec<u64>> {
     let folder = cluster.path().join(format!("node{id}/snapshots"));
