@@ -141,7 +141,7 @@ async fn each_command_does_its_part() -> Result<()> {
         false
     );
     shell
-        .fails(&["acquire", "cli/b", "--session", &b], 1, "SESSION_EXPIRED")
+        .fails(&["acquire", "cli/b", "--session", &b], 4, "SESSION_EXPIRED")
         .await?;
 
     let status = shell.json(&["status"]).await?;

@@ -94,7 +94,8 @@ async fn json_bodies_that_are_not_what_they_should_be_are_refused() -> Result<()
             .await?;
     }
     let keepalive = format!("/v1/sessions/{session}/keepalive");
-    for body in ["", "[]", r#"{"ttl":"10s"}"#] {
+    // An empty body says nothing wrong.
+    for body in ["[]", "null", r#"{"ttl":"10s"}"#] {
         setting
             .refuses(&keepalive, body.as_bytes(), InvalidArgument)
             .await?;

@@ -1,9 +1,8 @@
 //! The calls over JSON, with JWKS and health beside them.
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -13,11 +12,10 @@ use epoch_proto::v1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::body::Body;
 use super::failure::Failure;
 use super::{Api, Result};
 
-/// Largest JSON request: every field at its longest, escaped, fits.
-const BODY_BYTES_MAX: usize = 64 << 10;
 /// Names the leader's client address in every answer.
 const LEADER_HEADER: HeaderName = HeaderName::from_static("epochd-leader");
 /// How long a resource may keep the key set, in seconds: the time after which a new key may sign.
@@ -51,7 +49,6 @@ pub(crate) fn router(api: Api, grpc: Router) -> Router {
         .route("/livez", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(api.clone());
     json.merge(grpc)
         .fallback(no_such_path)
@@ -103,14 +100,8 @@ async fn no_such_method(request: Request) -> Response {
     failure.problem(StatusCode::METHOD_NOT_ALLOWED)
 }
 
-fn parse<T: DeserializeOwned>(body: std::result::Result<Bytes, BytesRejection>) -> Result<T> {
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Failure::new(
-            Reason::TooLarge,
-            format_args!("the body is over {BODY_BYTES_MAX} bytes"),
-        ),
-        _ => Failure::new(Reason::InvalidArgument, rejection.body_text()),
-    })?;
+fn parse<T: DeserializeOwned>(body: Body) -> Result<T> {
+    let body = body.0?;
     // A list in the order of the fields would be read as one, whatever its author meant by it.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Failure::new(
@@ -164,8 +155,6 @@ impl Api {
     }
 }
 
-type Body = std::result::Result<Bytes, BytesRejection>;
-
 macro_rules! calls {
     ($($handler:ident => $call:ident;)*) => {
         $(async fn $handler(State(api): State<Api>, body: Body) -> Response {
@@ -192,6 +181,10 @@ calls! {
 struct KeepAliveBody {}
 
 async fn keep_alive(State(api): State<Api>, path: IdPath, body: Body) -> Response {
+    let body = Body(body.0.map(|body| match body.is_empty() {
+        true => "{}".into(),
+        false => body,
+    }));
     let result = match parse_id(path).and_then(|id| Ok((id, parse::<KeepAliveBody>(body)?))) {
         Ok((id, KeepAliveBody {})) => api.keep_alive(&id).await,
         Err(failure) => Err(failure),

@@ -1,5 +1,6 @@
 //! The public API: one implementation, reached over gRPC and JSON, on any node.
 
+mod body;
 mod certify;
 mod failure;
 mod forward;
