@@ -59,14 +59,11 @@ impl Api {
         if self.origin == Origin::Peer {
             return Err(no_leader("this node does not lead any more"));
         }
-        let view = self.node.consensus.view_now();
-        let leader = view.leader.filter(|leader| *leader != self.node.id);
-        let Some((leader, member)) =
-            leader.and_then(|leader| Some((leader, view.members.get(&leader)?)))
-        else {
+        let leader = self.node.consensus.leader();
+        let Some((leader, addresses)) = leader.filter(|(leader, _)| *leader != self.node.id) else {
             return Err(no_leader("no leader is known"));
         };
-        let channel = self.node.consensus.channel(leader, &member.addresses.peer);
+        let channel = self.node.consensus.channel(leader, &addresses.peer);
         channel
             .map(Server::Leader)
             .map_err(|_address| no_leader("the leader's address is not one"))
@@ -74,9 +71,8 @@ impl Api {
 
     /// The client address of the leader, to be named in every answer.
     pub(crate) fn leader_address(&self) -> Option<String> {
-        let view = self.node.consensus.view_now();
-        let leader = view.leader?;
-        Some(view.members.get(&leader)?.addresses.client.clone())
+        let (_, addresses) = self.node.consensus.leader()?;
+        Some(addresses.client)
     }
 
     async fn propose(&self, command: Command) -> Result<Outcome> {

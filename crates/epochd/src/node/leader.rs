@@ -97,7 +97,7 @@ async fn take_up(node: Arc<Node>, leadership: Leadership) {
 }
 
 fn still_leads(node: &Node, leadership: Leadership) -> bool {
-    node.consensus.view_now().leading == Some(leadership)
+    node.consensus.leading() == Some(leadership)
 }
 
 /// Returns once an empty batch and this node's key are applied, or the leadership has ended.

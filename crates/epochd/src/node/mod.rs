@@ -152,8 +152,8 @@ impl Node {
         if self.consensus.contact().quiet_left().is_some() {
             return false;
         }
-        let leader = self.consensus.view_now().leader;
-        self.serving().is_some() || leader.is_some_and(|leader| leader != self.id)
+        let leader = self.consensus.leader();
+        self.serving().is_some() || leader.is_some_and(|(leader, _)| leader != self.id)
     }
 }
 
@@ -161,8 +161,6 @@ async fn tend_log(node: Arc<Node>, snapshot_log_bytes: u64) {
     const INTERVAL: Duration = Duration::from_secs(1);
     loop {
         tokio::time::sleep(INTERVAL).await;
-        if let Err(error) = node.consensus.tend_log(snapshot_log_bytes).await {
-            tracing::warn!(%error, "old snapshots cannot be removed");
-        }
+        node.consensus.tend_log(snapshot_log_bytes).await;
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn run(node: Arc<Node>) {
             tracing::debug!(allowed, "campaigning");
             node.consensus.set_campaigning(allowed);
         }
-        if allowed && contact.may_initialize() && !node.consensus.is_initialized().await {
+        if allowed && contact.may_initialize() {
             node.consensus.initialize_if_new().await;
         }
     }

@@ -17,8 +17,8 @@ pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// A leader that no quorum has acknowledged for so long says nothing more in that leadership. Must
 /// be well below [`QUIET`].
 pub(crate) const SILENCE_AFTER: Duration = Duration::from_millis(600);
-/// A follower that has accepted a leader's message this lately has a leader. Below the shortest time in
-/// which the consensus library gives a leader up, so that failover does not wait for it.
+/// A follower that has accepted a leader's message this lately has a leader. Below the shortest
+/// time in which the consensus library gives a leader up, so that failover does not wait for it.
 const LEADER_LIVE: Duration = Duration::from_millis(300);
 /// A leader from whom nothing has been accepted for so long is not named to anybody any more.
 const LEADER_NAMED: Duration = Duration::from_secs(1);
@@ -260,9 +260,7 @@ impl Contact {
             *latest = (*latest).max(sent);
         }
     }
-}
 
-impl Contact {
     /// A peer has acknowledged, under `leadership`, to have the log up to `index` on its disk.
     pub(crate) fn matched(&self, leadership: Leadership, peer: NodeId, index: u64) {
         if let Some(leading) = &mut self.lock().leading

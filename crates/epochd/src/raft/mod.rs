@@ -267,10 +267,7 @@ impl Consensus {
         View {
             term: metrics.current_term,
             leading: own_leadership(metrics),
-            leader: metrics.current_leader.filter(|leader| {
-                *leader == metrics.id && own_leadership(metrics).is_some()
-                    || *leader != metrics.id && self.contact.may_name_leader()
-            }),
+            leader: self.named_leader(metrics),
             applied: metrics.last_applied.map_or(0, |id| id.index),
             members,
             fatal: metrics
@@ -279,6 +276,27 @@ impl Consensus {
                 .err()
                 .map(ToString::to_string),
         }
+    }
+
+    /// This node's own leadership.
+    pub(crate) fn leading(&self) -> Option<Leadership> {
+        own_leadership(&self.raft.metrics().borrow())
+    }
+
+    /// The leader, while it is heard, and its addresses.
+    pub(crate) fn leader(&self) -> Option<(NodeId, Addresses)> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let leader = self.named_leader(&metrics)?;
+        let node = metrics.membership_config.membership().get_node(&leader)?;
+        Some((leader, node.clone()))
+    }
+
+    fn named_leader(&self, metrics: &RaftMetrics) -> Option<NodeId> {
+        metrics.current_leader.filter(|leader| {
+            *leader == metrics.id && own_leadership(metrics).is_some()
+                || *leader != metrics.id && self.contact.may_name_leader()
+        })
     }
 
     /// Lets the core campaign or not.
@@ -297,11 +315,6 @@ impl Consensus {
             // Another node was first; its entries arrive by replication.
             Err(error) => tracing::debug!(%error, "not initialized here"),
         }
-    }
-
-    /// Whether this node's log has begun.
-    pub(crate) async fn is_initialized(&self) -> bool {
-        self.raft.is_initialized().await.unwrap_or(false)
     }
 
     /// Commits and applies a batch under its own leadership.
@@ -347,7 +360,7 @@ impl Consensus {
         }
         // The check is the core's; that it was for this leadership, and not for a later one of
         // this node, is ours to see.
-        if self.view_now().leading == Some(leadership) && self.contact.may_speak(leadership) {
+        if self.leading() == Some(leadership) && self.contact.may_speak(leadership) {
             Ok(())
         } else {
             Err(WriteError::NotLeader)
@@ -372,7 +385,7 @@ impl Consensus {
 
     /// Makes a snapshot when the log has grown by `bytes` since the last one, and purges what two
     /// snapshots cover.
-    pub(crate) async fn tend_log(&self, bytes: u64) -> std::io::Result<()> {
+    pub(crate) async fn tend_log(&self, bytes: u64) {
         let newest = self
             .snapshots
             .newest()
@@ -381,15 +394,11 @@ impl Consensus {
         if self.log.bytes_since(since) >= bytes {
             drop(self.raft.trigger().snapshot().await);
         }
-        let snapshots = self.snapshots.clone();
-        let purgeable = tokio::task::spawn_blocking(move || snapshots.purgeable()).await;
-        let purgeable = purgeable.map_err(std::io::Error::other)??;
-        if let Some(index) = purgeable
+        if let Some(index) = self.snapshots.purgeable()
             && self.log.purged_index().is_none_or(|purged| purged < index)
         {
             drop(self.raft.trigger().purge_log(index).await);
         }
-        Ok(())
     }
 
     /// Stops the core.

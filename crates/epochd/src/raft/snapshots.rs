@@ -1,7 +1,7 @@
 //! Snapshot files as openraft sees them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use epoch_machine::State;
@@ -74,7 +74,13 @@ impl StoredSnapshot {
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshots {
     folder: PathBuf,
-    newest: Arc<Mutex<Option<StoredSnapshot>>>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    newest: Option<StoredSnapshot>,
+    purgeable: Option<u64>,
 }
 
 impl Snapshots {
@@ -84,18 +90,24 @@ impl Snapshots {
         // Its meta was written by this program and the file's hash fits; if it does not decode
         // all the same, `newest` stays empty and the log's purge point refuses the start.
         let newest = newest.and_then(|file| StoredSnapshot::new(file, None).ok());
+        // What may be purged is found again when the next snapshot is kept.
+        let kept = Kept {
+            newest,
+            purgeable: None,
+        };
         Ok(Self {
             folder: folder.to_path_buf(),
-            newest: Arc::new(Mutex::new(newest)),
+            kept: Arc::new(Mutex::new(kept)),
         })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest snapshot, without its state.
     pub(crate) fn newest(&self) -> Option<StoredSnapshot> {
-        self.newest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.kept().newest.clone()
     }
 
     /// Writes a snapshot. Blocks.
@@ -128,29 +140,31 @@ impl Snapshots {
         })
     }
 
-    /// The index below which the log may be purged: the older of the two snapshots kept, so that
+    /// The index up to which the log may be purged: the older of the two snapshots kept, so that
     /// a damaged newer one can be done without.
-    pub(crate) fn purgeable(&self) -> std::io::Result<Option<u64>> {
-        let kept = snapshot::prune(&RealFs, &self.folder, KEPT)?;
-        Ok((kept.len() >= KEPT)
-            .then(|| kept.last().map(|file| file.meta.index))
-            .flatten())
+    pub(crate) fn purgeable(&self) -> Option<u64> {
+        self.kept().purgeable
     }
 
-    /// A slow build never replaces a newer one that was taken in meanwhile.
+    /// A slow build never replaces a newer one that was taken in meanwhile. Blocks: what is kept
+    /// is read and checked whole.
     fn keep(&self, stored: StoredSnapshot) -> Result<StoredSnapshot, SnapshotError> {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = newest
+        let whole = snapshot::prune(&RealFs, &self.folder, KEPT).map_err(SnapshotError::Prune)?;
+        let mut kept = self.kept();
+        let later = kept
+            .newest
             .as_ref()
             .is_none_or(|known| known.applied.last_log_id <= stored.applied.last_log_id);
         if later {
-            *newest = Some(StoredSnapshot {
+            kept.newest = Some(StoredSnapshot {
                 state: None,
                 ..stored.clone()
             });
         }
-        drop(newest);
-        snapshot::prune(&RealFs, &self.folder, KEPT).map_err(SnapshotError::Prune)?;
+        if let (true, Some(older)) = (whole.len() >= KEPT, whole.last()) {
+            kept.purgeable = kept.purgeable.max(Some(older.meta.index));
+        }
+        drop(kept);
         Ok(stored)
     }
 }
