@@ -17,6 +17,7 @@ pub mod load;
 pub mod node_log;
 pub mod ports;
 pub mod report;
+pub mod scale;
 pub mod seed;
 pub mod story;
 pub mod wait;

@@ -1,0 +1,103 @@
+//! Puts a cluster under load and prints figures: scopes held by the million, acquire latency, and
+//! churn over a pool of names.
+
+#![expect(clippy::print_stdout, reason = "the command's data")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use epoch_tests::scale;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The nodes' client listeners, with commas between.
+    #[arg(
+        long,
+        default_value = "127.0.0.1:7600,127.0.0.1:7601,127.0.0.1:7602"
+    )]
+    endpoints: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Takes scopes and leaves them held, in sessions of 24 h.
+    Hold {
+        #[arg(long, default_value_t = 1_000)]
+        sessions: u64,
+        #[arg(long, default_value_t = 1_000_000)]
+        scopes: u64,
+        /// Length of each name.
+        #[arg(long, default_value_t = 64)]
+        bytes: usize,
+        /// Calls under way at once.
+        #[arg(long, default_value_t = 256)]
+        clients: u64,
+        /// What the names begin with.
+        #[arg(long, default_value = "held")]
+        prefix: String,
+    },
+    /// Measures how long an acquire takes.
+    Latency {
+        #[arg(long, default_value_t = 16)]
+        clients: u64,
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Takes and releases names drawn from a pool; each must come back with a higher epoch.
+    Churn {
+        #[arg(long, default_value_t = 1_000_000)]
+        names: u64,
+        #[arg(long, default_value_t = 64)]
+        clients: u64,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let client = scale::client(&arguments.endpoints)?;
+    let begun = Instant::now();
+    match arguments.command {
+        Command::Hold {
+            sessions,
+            scopes,
+            bytes,
+            clients,
+            prefix,
+        } => {
+            scale::hold(&client, &prefix, (sessions, scopes), bytes, clients).await?;
+            println!("{scopes} scopes held after {:?}", begun.elapsed());
+        }
+        Command::Latency { clients, seconds } => {
+            let seen = scale::latency(&client, clients, Duration::from_secs(seconds)).await?;
+            println!(
+                "{} acquires, p50 {} us, p99 {} us, max {} us",
+                seen.len(),
+                seen.value_at_quantile(0.5),
+                seen.value_at_quantile(0.99),
+                seen.max()
+            );
+        }
+        Command::Churn {
+            names,
+            clients,
+            seconds,
+        } => {
+            let draw = epoch_tests::seed::seed()?;
+            let time = Duration::from_secs(seconds);
+            let churned = scale::churn(&client, names, clients, time, draw).await?;
+            println!(
+                "{} grants, {} of names granted before, in {:?}",
+                churned.grants,
+                churned.again,
+                begun.elapsed()
+            );
+        }
+    }
+    Ok(())
+}
