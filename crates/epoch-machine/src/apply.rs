@@ -7,9 +7,8 @@ use epoch_core::{Epoch, Holder, NodeId, OpenId, RequestId, Scope, SessionId};
 use crate::command::{Batch, Command, Entry, PublicKey, SessionKey, Ttl};
 use crate::epoch_rule;
 use crate::outcome::{ForeignLeadership, Outcome, Refusal};
-use crate::state::{
-    GRANTS_MAX, Held, KEYS_MAX, Row, SESSIONS_MAX, SPENT_IDS_KEPT, SessionState, State,
-};
+use crate::rows::{Held, Row};
+use crate::state::{GRANTS_MAX, KEYS_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, SessionState, State};
 
 /// Free rows forgotten in one batch at most, so that no batch takes long.
 const FORGOTTEN_PER_BATCH_MAX: usize = 1_024;
@@ -110,7 +109,8 @@ fn open(
     };
     if let Some(key) = state.open_ids.get(&open_id) {
         let same = state
-            .sessions
+            .rows
+            .sessions()
             .get(key)
             .is_some_and(|session| session.holder == *holder && session.ttl == ttl);
         return if same {
@@ -119,7 +119,7 @@ fn open(
             Err(Refusal::OpenIdReused)
         };
     }
-    if state.sessions.len() >= SESSIONS_MAX {
+    if state.rows.sessions().len() >= SESSIONS_MAX {
         return Err(Refusal::SessionLimit);
     }
     let key = SessionKey {
@@ -133,7 +133,7 @@ fn open(
         forgotten: 0,
         spent: 0,
     };
-    state.sessions.insert(key, session);
+    state.rows.put_session(key, session);
     state.open_ids.insert(open_id, key);
     Ok(opened(key, true))
 }
@@ -141,18 +141,18 @@ fn open(
 /// Ends a session with all that is its own; the number of grants that ended, or `None` when there
 /// was no such session.
 fn end_session(state: &mut State, key: SessionKey) -> Option<usize> {
-    let session = state.sessions.remove(&key)?;
+    let session = state.rows.remove_session(key)?;
     state.open_ids.remove(&session.open_id);
     let bound = ids_of(&state.bound, key);
     for (request_id, scope) in &bound {
         state.bound.remove(&(key, *request_id));
-        if let Some(row) = state.scopes.get(scope) {
+        if let Some(row) = state.rows.scopes().get(scope) {
             let epoch = row.epoch;
             set_free(state, Arc::clone(scope), epoch);
         }
     }
-    for (request_id, _) in ids_of(&state.spent, key) {
-        state.spent.remove(&(key, request_id));
+    for (request_id, _) in ids_of(state.rows.spent(), key) {
+        state.rows.remove_spent((key, request_id));
     }
     Some(bound.len())
 }
@@ -184,7 +184,7 @@ fn acquire(
         .session(session)
         .ok_or(Refusal::SessionExpired)?
         .forgotten;
-    let row = state.scopes.get(scope.as_str());
+    let row = state.rows.scopes().get(scope.as_str());
 
     if let Some(bound) = state.bound.get(&(key, request_id)) {
         if **bound != *scope.as_str() {
@@ -195,7 +195,7 @@ fn acquire(
         let grant = grant.ok_or(Refusal::Superseded { epoch: None })?;
         return Ok(Outcome::Granted { grant, new: false });
     }
-    if let Some(spent) = state.spent.get(&(key, request_id)) {
+    if let Some(spent) = state.rows.spent().get(&(key, request_id)) {
         if **spent != *scope.as_str() {
             return Err(Refusal::RequestIdReused);
         }
@@ -225,7 +225,7 @@ fn acquire(
     let last = row.map(|row| row.epoch);
     let epoch = epoch_rule::next(last, state.now_ms).ok_or(Refusal::EpochExhausted)?;
     // A free row's name is kept, so that one scope is one allocation.
-    let name = match (last, state.scopes.get_key_value(scope.as_str())) {
+    let name = match (last, state.rows.scopes().get_key_value(scope.as_str())) {
         (Some(last), Some((name, _))) => {
             let name = Arc::clone(name);
             state.free.remove(&(last, Arc::clone(&name)));
@@ -244,7 +244,7 @@ fn acquire(
     let grant = state
         .grant(scope.clone(), epoch, &held)
         .ok_or(Refusal::SessionExpired)?;
-    state.scopes.insert(
+    state.rows.put_scope(
         Arc::clone(&name),
         Row {
             epoch,
@@ -278,7 +278,7 @@ fn revoke(
     scope: &Scope,
     epoch: Option<Epoch>,
 ) -> Result<Outcome, Refusal> {
-    let row = state.scopes.get(scope.as_str()).cloned();
+    let row = state.rows.scopes().get(scope.as_str()).cloned();
     if let Some(expected) = epoch {
         match &row {
             Some(Row {
@@ -315,45 +315,46 @@ fn revoke(
 /// Frees a held scope and moves its request id to the spent ones.
 fn end_grant(state: &mut State, scope: &Scope, key: SessionKey, request_id: RequestId) {
     if let Some(name) = state.bound.remove(&(key, request_id)) {
-        state.spent.insert((key, request_id), name);
+        state.rows.put_spent((key, request_id), name);
         forget_spent_id(state, key);
     }
-    let row = state.scopes.get_key_value(scope.as_str());
+    let row = state.rows.scopes().get_key_value(scope.as_str());
     if let Some((name, epoch)) = row.map(|(name, row)| (Arc::clone(name), row.epoch)) {
         set_free(state, name, epoch);
     }
 }
 
-/// Counts a newly spent id, and forgets the session's lowest one when it keeps too many.
+/// Forgets the session's lowest spent id when it keeps too many.
 fn forget_spent_id(state: &mut State, key: SessionKey) {
-    let Some(session) = state.sessions.get_mut(&key) else {
-        return;
-    };
-    session.spent = session.spent.saturating_add(1);
-    if session.spent <= SPENT_IDS_KEPT {
+    let many = |session: &&SessionState| session.spent > SPENT_IDS_KEPT;
+    if state.rows.sessions().get(&key).filter(many).is_none() {
         return;
     }
     let Ok(first) = RequestId::new(1) else { return };
-    let lowest = state.spent.range((key, first)..).next().map(|(id, _)| *id);
-    if let Some((_, request_id)) = lowest.filter(|(session, _)| *session == key) {
-        state.spent.remove(&(key, request_id));
-        session.spent = SPENT_IDS_KEPT;
+    let mut of_session = state.rows.spent().range((key, first)..);
+    let lowest = of_session.next().map(|(id, _)| *id);
+    let Some((_, request_id)) = lowest.filter(|(session, _)| *session == key) else {
+        return;
+    };
+    state.rows.remove_spent((key, request_id));
+    if let Some(mut session) = state.rows.sessions().get(&key).cloned() {
         session.forgotten = session.forgotten.max(request_id.get());
+        state.rows.put_session(key, session);
     }
 }
 
 /// Makes a scope free at `epoch`: its row stays until time alone keeps the next epoch above it.
 fn set_free(state: &mut State, name: Arc<str>, epoch: Epoch) {
-    if let Some(row) = state.scopes.get(&name)
+    if let Some(row) = state.rows.scopes().get(&name)
         && row.held.is_none()
     {
         state.free.remove(&(row.epoch, Arc::clone(&name)));
     }
     if epoch_rule::forgettable(epoch, state.now_ms) {
-        state.scopes.remove(&name);
+        state.rows.remove_scope(&name);
     } else {
         state.free.insert((epoch, Arc::clone(&name)));
-        state.scopes.insert(name, Row { epoch, held: None });
+        state.rows.put_scope(name, Row { epoch, held: None });
     }
 }
 
@@ -364,7 +365,7 @@ fn forget_free_rows(state: &mut State) {
             _ => return,
         }
         if let (Some((_, name)), rest) = state.free.without_min() {
-            state.scopes.remove(&name);
+            state.rows.remove_scope(&name);
             state.free = rest;
         }
     }
@@ -375,10 +376,9 @@ fn register_key(
     node: NodeId,
     public_key: &Arc<PublicKey>,
 ) -> Result<Outcome, Refusal> {
-    let known = state.keys.contains(&(node, Arc::clone(public_key)));
-    if !known && state.keys.len() >= KEYS_MAX {
+    if !state.has_key(node, public_key) && state.rows.keys().len() >= KEYS_MAX {
         return Err(Refusal::KeyLimit);
     }
-    state.keys.insert((node, Arc::clone(public_key)));
+    state.rows.put_key(node, Arc::clone(public_key));
     Ok(Outcome::KeyRegistered { node })
 }

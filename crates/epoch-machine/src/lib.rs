@@ -22,19 +22,24 @@
 )]
 
 mod apply;
+mod changes;
 mod command;
 mod epoch_rule;
+mod hash;
 mod load;
 mod outcome;
 pub mod promise;
+mod rows;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub use apply::apply;
+pub use changes::{Changes, RowChange};
 pub use command::{
     Batch, Command, Entry, Leadership, PublicKey, SessionKey, TTL_MS_MAX, TTL_MS_MIN, Ttl, TtlError,
 };
+pub use hash::StateHash;
 pub use load::{Head, HeldRow, LoadError, Loader, ScopeRow, SessionRow};
 pub use outcome::{ForeignLeadership, Grant, Outcome, Refusal};
 pub use state::{

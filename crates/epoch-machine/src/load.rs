@@ -5,7 +5,8 @@ use std::sync::Arc;
 use epoch_core::{ClusterId, Epoch, Holder, Incarnation, NodeId, OpenId, RequestId, Scope};
 
 use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
-use crate::state::{Held, KEYS_MAX, Row, SPENT_IDS_KEPT, SessionState, State};
+use crate::rows::{Held, Row};
+use crate::state::{KEYS_MAX, SPENT_IDS_KEPT, SessionState, State};
 
 /// What is not a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,40 +99,60 @@ impl State {
 
     /// Sessions as rows, in order.
     pub fn session_rows(&self) -> impl Iterator<Item = SessionRow> {
-        self.sessions.iter().map(|(key, session)| SessionRow {
-            key: *key,
-            open_id: session.open_id,
-            holder: session.holder.clone(),
-            ttl: session.ttl,
-            forgotten: session.forgotten,
-        })
+        let sessions = self.rows.sessions().iter();
+        sessions.map(|(key, session)| SessionRow::new(*key, session))
     }
 
     /// Scopes as rows, in byte order.
     pub fn scope_rows(&self) -> impl Iterator<Item = ScopeRow> {
-        self.scopes.iter().filter_map(|(name, row)| {
-            Some(ScopeRow {
-                // Every name in the map was a Scope when it came in.
-                scope: Scope::parse(name).ok()?,
-                epoch: row.epoch,
-                held: row.held.as_ref().map(|held| HeldRow {
-                    session: held.session(),
-                    request_id: held.request_id,
-                    leadership: *held.leadership,
-                    index: held.index,
-                    offset: held.offset,
-                }),
-            })
-        })
+        let scopes = self.rows.scopes().iter();
+        scopes.filter_map(|(name, row)| ScopeRow::new(name, row))
     }
 
     /// Request ids whose grant has ended, in order, with their scope.
     pub fn spent_rows(&self) -> impl Iterator<Item = (SessionKey, RequestId, Scope)> {
-        self.spent
-            .iter()
-            .filter_map(|((session, request_id), name)| {
-                Some((*session, *request_id, Scope::parse(name).ok()?))
-            })
+        let spent = self.rows.spent().iter();
+        spent.filter_map(|((session, request_id), name)| {
+            Some((*session, *request_id, Scope::parse(name).ok()?))
+        })
+    }
+
+    pub(crate) fn session_row(&self, key: SessionKey) -> Option<SessionRow> {
+        let session = self.rows.sessions().get(&key)?;
+        Some(SessionRow::new(key, session))
+    }
+
+    pub(crate) fn scope_row(&self, name: &str) -> Option<ScopeRow> {
+        ScopeRow::new(name, self.rows.scopes().get(name)?)
+    }
+}
+
+impl SessionRow {
+    fn new(key: SessionKey, session: &SessionState) -> Self {
+        Self {
+            key,
+            open_id: session.open_id,
+            holder: session.holder.clone(),
+            ttl: session.ttl,
+            forgotten: session.forgotten,
+        }
+    }
+}
+
+impl ScopeRow {
+    /// Never `None`: every name in the map was a scope when it came in.
+    fn new(name: &str, row: &Row) -> Option<Self> {
+        Some(Self {
+            scope: Scope::parse(name).ok()?,
+            epoch: row.epoch,
+            held: row.held.as_ref().map(|held| HeldRow {
+                session: held.session(),
+                request_id: held.request_id,
+                leadership: *held.leadership,
+                index: held.index,
+                offset: held.offset,
+            }),
+        })
     }
 }
 
@@ -154,7 +175,7 @@ impl Loader {
             return Err(LoadError::TooManyKeys);
         }
         for (node, key) in head.keys {
-            if state.keys.insert((node, Arc::new(key))).is_some() {
+            if !state.rows.put_key(node, Arc::new(key)) {
                 return Err(LoadError::Duplicate(format!("a key of node {node}")));
             }
         }
@@ -183,7 +204,7 @@ impl Loader {
             forgotten,
             spent: 0,
         };
-        let twice = self.state.sessions.insert(key, session).is_some()
+        let twice = self.state.rows.put_session(key, session).is_some()
             || self.state.open_ids.insert(open_id, key).is_some();
         if twice {
             Err(LoadError::Duplicate(format!("session {open_id}")))
@@ -201,7 +222,7 @@ impl Loader {
         let held = match row.held {
             None => None,
             Some(held) => {
-                if !self.state.sessions.contains_key(&held.session) {
+                if !self.state.rows.sessions().contains_key(&held.session) {
                     return Err(LoadError::NoSession(format!("scope {:?}", row.scope)));
                 }
                 if *self.state.leadership != held.leadership {
@@ -250,7 +271,7 @@ impl Loader {
         scope: &Scope,
     ) -> Result<(), LoadError> {
         let what = || format!("spent request id {request_id}");
-        let Some(session) = self.state.sessions.get_mut(&key) else {
+        let Some(session) = self.state.rows.sessions().get(&key) else {
             return Err(LoadError::NoSession(what()));
         };
         if session.spent >= SPENT_IDS_KEPT {
@@ -259,13 +280,8 @@ impl Loader {
         if request_id.get() <= session.forgotten {
             return Err(LoadError::Forgotten(request_id));
         }
-        session.spent += 1;
-        if self
-            .state
-            .spent
-            .insert((key, request_id), scope.shared())
-            .is_some()
-        {
+        let old = self.state.rows.put_spent((key, request_id), scope.shared());
+        if old.is_some() {
             return Err(LoadError::Duplicate(what()));
         }
         Ok(())
@@ -289,7 +305,8 @@ impl Loader {
 
     fn add(&mut self, name: &Arc<str>, row: &Row) -> Result<(), LoadError> {
         let state = &mut self.state;
-        if state.scopes.insert(Arc::clone(name), row.clone()).is_some() {
+        let old = state.rows.put_scope(Arc::clone(name), row.clone());
+        if old.is_some() {
             return Err(LoadError::Duplicate(format!("scope {name:?}")));
         }
         let Some(held) = &row.held else {
@@ -297,8 +314,8 @@ impl Loader {
             return Ok(());
         };
         let id = (held.session(), held.request_id);
-        let twice =
-            state.spent.contains_key(&id) || state.bound.insert(id, Arc::clone(name)).is_some();
+        let twice = state.rows.spent().contains_key(&id)
+            || state.bound.insert(id, Arc::clone(name)).is_some();
         if twice {
             return Err(LoadError::Duplicate(format!(
                 "request id {} of {name:?}",

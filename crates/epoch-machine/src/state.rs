@@ -11,7 +11,9 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
 use crate::epoch_rule;
+use crate::hash::StateHash;
 use crate::outcome::{Grant, Refusal};
+use crate::rows::{Held, Row, Rows};
 
 /// Stands for the bounds that this crate's own tests could not reach in reasonable time.
 const FEW: usize = 5_000;
@@ -26,36 +28,6 @@ pub const KEYS_MAX: usize = 64;
 pub const SPENT_IDS_KEPT: u32 = 1_024;
 /// Rows that one List looks at, so that a page over many free rows stays short.
 const LIST_SCANNED_MAX: usize = 10_000;
-
-/// A scope's row: its last epoch, and its current grant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) epoch: Epoch,
-    pub(crate) held: Option<Held>,
-}
-
-/// The current grant of a row. Flat, to stay within the 48 bytes of [`Row`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) session_index: u64,
-    pub(crate) request_id: RequestId,
-    pub(crate) index: u64,
-    pub(crate) leadership: Arc<Leadership>,
-    pub(crate) session_offset: u32,
-    pub(crate) offset: u32,
-}
-
-// Memory per held scope is a stated bound: a row that grows breaks it.
-const _: () = assert!(size_of::<Row>() == 48);
-
-impl Held {
-    pub(crate) fn session(&self) -> SessionKey {
-        SessionKey {
-            index: self.session_index,
-            offset: self.session_offset,
-        }
-    }
-}
 
 /// A live session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,16 +87,13 @@ pub struct State {
     pub(crate) incarnation: Incarnation,
     pub(crate) group: u32,
     pub(crate) now_ms: u64,
-    pub(crate) sessions: OrdMap<SessionKey, SessionState>,
+    pub(crate) rows: Rows,
+    /// Sessions by open id.
     pub(crate) open_ids: OrdMap<OpenId, SessionKey>,
-    pub(crate) scopes: OrdMap<Arc<str>, Row>,
     /// Request ids of current grants.
     pub(crate) bound: OrdMap<(SessionKey, RequestId), Arc<str>>,
-    /// Request ids whose grant has ended.
-    pub(crate) spent: OrdMap<(SessionKey, RequestId), Arc<str>>,
     /// Free rows by last epoch: those that time has made forgettable come first.
     pub(crate) free: OrdSet<(Epoch, Arc<str>)>,
-    pub(crate) keys: OrdSet<(NodeId, Arc<PublicKey>)>,
     /// The latest leadership that granted, shared by the rows it granted. Not part of the state:
     /// `apply` sets it before it is used.
     pub(crate) leadership: Arc<Leadership>,
@@ -139,26 +108,20 @@ impl PartialEq for State {
             incarnation,
             group,
             now_ms,
-            sessions,
+            rows,
             open_ids,
-            scopes,
             bound,
-            spent,
             free,
-            keys,
             leadership: _,
         } = self;
         *cluster_id == other.cluster_id
             && *incarnation == other.incarnation
             && *group == other.group
             && *now_ms == other.now_ms
-            && *sessions == other.sessions
+            && *rows == other.rows
             && *open_ids == other.open_ids
-            && *scopes == other.scopes
             && *bound == other.bound
-            && *spent == other.spent
             && *free == other.free
-            && *keys == other.keys
     }
 }
 
@@ -173,13 +136,10 @@ impl State {
             incarnation,
             group,
             now_ms: 0,
-            sessions: OrdMap::new(),
+            rows: Rows::new(cluster_id),
             open_ids: OrdMap::new(),
-            scopes: OrdMap::new(),
             bound: OrdMap::new(),
-            spent: OrdMap::new(),
             free: OrdSet::new(),
-            keys: OrdSet::new(),
             leadership: Arc::new(Leadership { term: 0, node: 0 }),
         }
     }
@@ -208,38 +168,48 @@ impl State {
         self.now_ms
     }
 
+    /// The hash of everything that equality sees, in constant time.
+    #[must_use]
+    pub fn hash(&self) -> StateHash {
+        self.rows.hash(self.incarnation, self.group, self.now_ms)
+    }
+
     /// How much there is of everything.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
-            sessions: self.sessions.len(),
+            sessions: self.rows.sessions().len(),
             grants: self.bound.len(),
-            rows: self.scopes.len(),
-            spent: self.spent.len(),
+            rows: self.rows.scopes().len(),
+            spent: self.rows.spent().len(),
         }
     }
 
     /// Every signing key, by node.
     pub fn keys(&self) -> impl Iterator<Item = (NodeId, &PublicKey)> {
-        self.keys.iter().map(|(node, key)| (*node, &**key))
+        self.rows.keys().iter().map(|(node, key)| (*node, &**key))
     }
 
     /// Whether a node's key is known.
     #[must_use]
     pub fn has_key(&self, node: NodeId, public_key: &PublicKey) -> bool {
-        self.keys.contains(&(node, Arc::new(*public_key)))
+        self.rows.keys().contains(&(node, Arc::new(*public_key)))
     }
 
     /// Every live session.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionKey, &SessionState)> {
-        self.sessions.iter().map(|(key, session)| (*key, session))
+        self.rows
+            .sessions()
+            .iter()
+            .map(|(key, session)| (*key, session))
     }
 
     /// A live session. The open id must match too: after a rollback of disks, the same position
     /// can be another session's.
     #[must_use]
     pub fn session(&self, id: &SessionId) -> Option<&SessionState> {
-        self.sessions
+        self.rows
+            .sessions()
             .get(&SessionKey::from(id))
             .filter(|session| session.open_id == id.open_id)
     }
@@ -247,7 +217,7 @@ impl State {
     /// One scope; `None` when it is free or unknown.
     #[must_use]
     pub fn scope(&self, scope: &Scope) -> Option<ScopeState> {
-        let row = self.scopes.get(scope.as_str())?;
+        let row = self.rows.scopes().get(scope.as_str())?;
         self.scope_state(scope.as_str(), row)
     }
 
@@ -265,7 +235,10 @@ impl State {
             next: None,
         };
         let mut last = None;
-        let rows = self.scopes.range::<_, str>((start, Bound::Unbounded));
+        let rows = self
+            .rows
+            .scopes()
+            .range::<_, str>((start, Bound::Unbounded));
         for (scanned, (name, row)) in rows.enumerate() {
             if !name.starts_with(prefix) {
                 break;
@@ -292,7 +265,7 @@ impl State {
     ) -> Result<Grant, Refusal> {
         let key = SessionKey::from(session);
         self.session(session).ok_or(Refusal::SessionExpired)?;
-        let Some(row) = self.scopes.get(scope.as_str()) else {
+        let Some(row) = self.rows.scopes().get(scope.as_str()) else {
             return Err(self.without_row(epoch));
         };
         match &row.held {
@@ -331,7 +304,7 @@ impl State {
     /// `apply` rule out.
     pub(crate) fn grant(&self, scope: Scope, epoch: Epoch, held: &Held) -> Option<Grant> {
         let key = held.session();
-        let session = self.sessions.get(&key)?;
+        let session = self.rows.sessions().get(&key)?;
         Some(Grant {
             scope,
             epoch,

@@ -31,14 +31,14 @@ fn must(holds: bool, what: impl FnOnce() -> String) -> Result<(), Violation> {
 }
 
 fn sessions(state: &State) -> Result<(), Violation> {
-    must(state.open_ids.len() == state.sessions.len(), || {
+    must(state.open_ids.len() == state.rows.sessions().len(), || {
         format!(
             "{} open ids, {} sessions",
             state.open_ids.len(),
-            state.sessions.len()
+            state.rows.sessions().len()
         )
     })?;
-    for (key, session) in &state.sessions {
+    for (key, session) in state.rows.sessions() {
         must(state.open_ids.get(&session.open_id) == Some(key), || {
             format!("session {key:?} is not the one of its open id")
         })?;
@@ -48,14 +48,14 @@ fn sessions(state: &State) -> Result<(), Violation> {
 
 fn scopes(state: &State) -> Result<(), Violation> {
     let (mut held_rows, mut free_rows) = (0_usize, 0_usize);
-    for (name, row) in &state.scopes {
+    for (name, row) in state.rows.scopes() {
         must(Scope::parse(name).is_ok(), || {
             format!("{name:?} is not a scope")
         })?;
         match &row.held {
             Some(held) => {
                 held_rows += 1;
-                must(state.sessions.contains_key(&held.session()), || {
+                must(state.rows.sessions().contains_key(&held.session()), || {
                     format!("scope {name:?} is held by a session that is gone")
                 })?;
                 let bound = state.bound.get(&(held.session(), held.request_id));
@@ -90,9 +90,13 @@ fn scopes(state: &State) -> Result<(), Violation> {
 
 fn spent(state: &State) -> Result<(), Violation> {
     let mut counts: BTreeMap<SessionKey, u32> = BTreeMap::new();
-    for id in state.spent.keys() {
+    for id in state.rows.spent().keys() {
         let (key, request_id) = *id;
-        let forgotten = state.sessions.get(&key).map(|session| session.forgotten);
+        let forgotten = state
+            .rows
+            .sessions()
+            .get(&key)
+            .map(|session| session.forgotten);
         must(
             forgotten.is_some_and(|forgotten| request_id.get() > forgotten),
             || {
@@ -106,7 +110,7 @@ fn spent(state: &State) -> Result<(), Violation> {
         })?;
         *counts.entry(key).or_default() += 1;
     }
-    for (key, session) in &state.sessions {
+    for (key, session) in state.rows.sessions() {
         let count = counts.get(key).copied().unwrap_or(0);
         must(session.spent == count && count <= SPENT_IDS_KEPT, || {
             format!(
@@ -122,8 +126,8 @@ fn spent(state: &State) -> Result<(), Violation> {
 }
 
 fn bounds(state: &State) -> Result<(), Violation> {
-    let within = state.sessions.len() <= SESSIONS_MAX
+    let within = state.rows.sessions().len() <= SESSIONS_MAX
         && state.bound.len() <= GRANTS_MAX
-        && state.keys.len() <= KEYS_MAX;
+        && state.rows.keys().len() <= KEYS_MAX;
     must(within, || format!("beyond a bound: {:?}", state.counts()))
 }

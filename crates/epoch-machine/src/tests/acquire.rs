@@ -5,7 +5,7 @@ use super::machine::{Machine, WALL_MS, epoch, first_epoch, refused, scope};
 use crate::apply;
 use crate::command::{Batch, Command, Entry, Leadership};
 use crate::outcome::{ForeignLeadership, Grant, Outcome, Refusal};
-use crate::state::Row;
+use crate::rows::Row;
 
 #[test]
 fn a_free_scope_is_granted_with_all_that_a_certificate_says() {
@@ -198,7 +198,7 @@ fn a_scope_without_epochs_left_is_refused_and_others_go_on() {
         epoch: epoch(last),
         held: None,
     };
-    machine.state.scopes.insert("a".into(), row);
+    machine.state.rows.put_scope("a".into(), row);
     machine.state.free.insert((epoch(last), "a".into()));
     let exhausted = refused(Refusal::EpochExhausted);
     assert_eq!(machine.try_acquire("a", session, 1), exhausted);

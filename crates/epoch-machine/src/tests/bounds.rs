@@ -73,16 +73,10 @@ fn no_more_sessions_are_opened_than_are_kept() {
     let session = machine.open(1);
     machine.checked = false;
     let row = machine.state.session(&session).unwrap().clone();
-    let filler = (1..).map(|index| {
-        (
-            SessionKey {
-                index: 1_000 + index,
-                offset: 0,
-            },
-            row.clone(),
-        )
-    });
-    machine.state.sessions.extend(filler.take(SESSIONS_MAX - 2));
+    for index in (1_000..).take(SESSIONS_MAX - 2) {
+        let key = SessionKey { index, offset: 0 };
+        machine.state.rows.put_session(key, row.clone());
+    }
     machine.open(2);
     let before = machine.state.clone();
     assert_eq!(

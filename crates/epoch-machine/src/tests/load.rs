@@ -89,8 +89,13 @@ fn equality_is_of_what_later_entries_can_see() {
     let changes: [fn(&mut State); 4] = [
         |state| state.now_ms += 1,
         |state| state.group += 1,
-        |state| state.sessions.clear(),
-        |state| state.keys = std::iter::once((1, std::sync::Arc::new([1; 32]))).collect(),
+        |state| {
+            let only = state.rows.sessions().get_min().unwrap().0;
+            state.rows.remove_session(only);
+        },
+        |state| {
+            state.rows.put_key(1, std::sync::Arc::new([1; 32]));
+        },
     ];
     for change in changes {
         let mut changed = machine.state.clone();

@@ -8,7 +8,8 @@ use crate::apply::apply;
 use crate::command::{Batch, Entry};
 use crate::outcome::{ForeignLeadership, Outcome};
 use crate::promise::Violation;
-use crate::state::{Row, State};
+use crate::rows::Row;
+use crate::state::State;
 
 type Outcomes = Result<Vec<Outcome>, ForeignLeadership>;
 
@@ -26,7 +27,7 @@ fn gives_the_last_epoch_again(state: &mut State, entry: Entry, batch: &Batch) ->
         if let Ok(lower) = Epoch::new(epoch.get() - 1) {
             state.free.remove(&(epoch, name.clone()));
             state.free.insert((lower, name.clone()));
-            state.scopes.insert(
+            state.rows.put_scope(
                 name,
                 Row {
                     epoch: lower,
@@ -73,7 +74,7 @@ fn a_batch_of_another_leadership_that_takes_effect_is_found() {
 fn drops_free_rows_too_early(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let outcomes = apply(state, entry, batch)?;
     for (_, name) in std::mem::take(&mut state.free) {
-        state.scopes.remove(&name);
+        state.rows.remove_scope(&name);
     }
     Ok(outcomes)
 }
@@ -133,12 +134,9 @@ fn epochs_without_time_do_not_survive_a_rollback() {
 
 fn forgets_spent_ids(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let outcomes = apply(state, entry, batch)?;
-    state.spent.clear();
-    let keys: Vec<_> = state.sessions.keys().copied().collect();
-    for key in keys {
-        if let Some(session) = state.sessions.get_mut(&key) {
-            session.spent = 0;
-        }
+    let ids: Vec<_> = state.rows.spent().keys().copied().collect();
+    for id in ids {
+        state.rows.remove_spent(id);
     }
     Ok(outcomes)
 }
