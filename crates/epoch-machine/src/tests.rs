@@ -1,5 +1,7 @@
 mod acquire;
 mod bounds;
+mod changes;
+mod hash;
 mod list;
 mod load;
 mod machine;
@@ -10,3 +12,4 @@ mod release_and_revoke;
 mod request_ids;
 mod run;
 mod sessions;
+mod shadow;

@@ -74,8 +74,10 @@ fn a_state_that_went_out_and_in_is_equal_and_consistent() {
     for (session, id, scope) in state.spent_rows() {
         loader.spent(session, id, &scope).unwrap();
     }
-    let loaded = loader.finish().unwrap();
+    let mut loaded = loader.finish().unwrap();
     assert_eq!(&loaded, state);
+    assert_eq!(loaded.hash(), state.hash());
+    assert!(loaded.take_changes().is_empty());
     consistent(&loaded).unwrap();
 }
 

@@ -234,3 +234,82 @@ fn a_refusal_that_changes_something_is_found() {
     let failure = found(changes_something_on_a_refusal);
     assert!(matches!(failure, Failure::Refused(_)), "{failure}");
 }
+
+fn opened(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Opened { new: true, .. })
+}
+
+fn closed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Closed { closed: true, .. })
+}
+
+fn granted(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Granted { new: true, .. })
+}
+
+fn released(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Released { released: true })
+}
+
+fn registered(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::KeyRegistered { .. })
+}
+
+/// The batch's changes do not reach the hash when there is an outcome of the kind.
+fn unhashed(
+    state: &mut State,
+    entry: Entry,
+    batch: &Batch,
+    kind: fn(&Outcome) -> bool,
+) -> Outcomes {
+    let before = state.clone();
+    let outcomes = apply(state, entry, batch)?;
+    if outcomes.iter().any(kind) {
+        state.rows.forget_hash_since(&before.rows);
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_change_that_the_hash_does_not_see_is_found() {
+    let bugs: [Apply; 5] = [
+        |state, entry, batch| unhashed(state, entry, batch, opened),
+        |state, entry, batch| unhashed(state, entry, batch, closed),
+        |state, entry, batch| unhashed(state, entry, batch, granted),
+        |state, entry, batch| unhashed(state, entry, batch, released),
+        |state, entry, batch| unhashed(state, entry, batch, registered),
+    ];
+    for bug in bugs {
+        let failure = found(bug);
+        assert!(matches!(failure, Failure::Hash), "{failure}");
+    }
+}
+
+/// The batch's changes are not recorded when there is an outcome of the kind.
+fn unrecorded(
+    state: &mut State,
+    entry: Entry,
+    batch: &Batch,
+    kind: fn(&Outcome) -> bool,
+) -> Outcomes {
+    let before = state.clone();
+    let outcomes = apply(state, entry, batch)?;
+    if outcomes.iter().any(kind) {
+        state.rows.forget_changes_since(&before.rows);
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_change_that_is_not_recorded_is_found() {
+    let bugs: [Apply; 4] = [
+        |state, entry, batch| unrecorded(state, entry, batch, opened),
+        |state, entry, batch| unrecorded(state, entry, batch, closed),
+        |state, entry, batch| unrecorded(state, entry, batch, granted),
+        |state, entry, batch| unrecorded(state, entry, batch, released),
+    ];
+    for bug in bugs {
+        let failure = found(bug);
+        assert!(matches!(failure, Failure::Changes), "{failure}");
+    }
+}

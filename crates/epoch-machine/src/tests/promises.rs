@@ -87,6 +87,10 @@ pub(super) enum Failure {
     Refused(Batch),
     #[error("the state is another after it went out and in as rows")]
     Rows,
+    #[error("the hash is not that of the rows")]
+    Hash,
+    #[error("the recorded changes do not lead to the rows")]
+    Changes,
     #[error("replicated time was lowered")]
     Time,
 }

@@ -7,8 +7,11 @@ use epoch_core::{
 };
 use uuid::Uuid;
 
+use super::hash::hash_of_rows;
 use super::promises::{Coverage, Failure};
 use super::random::{Believed, Clients, Random};
+use super::shadow::Shadow;
+use crate::changes::Changes;
 use crate::command::{Batch, Command, Entry, Leadership};
 use crate::load::Loader;
 use crate::outcome::{ForeignLeadership, Outcome};
@@ -65,21 +68,27 @@ pub(super) struct Run {
     entries: Vec<AppliedEntry>,
     saved: Option<Saved>,
     now_ms_ever: u64,
+    /// Follows the state by its changes alone.
+    shadow: Shadow,
+    /// Of checkpoints that failed since the last one that did not.
+    not_written: Changes,
     coverage: Coverage,
 }
 
 impl Run {
     pub(super) fn new(seed: u64, apply: Apply) -> Self {
-        let state = State::new(
+        let mut state = State::new(
             ClusterId(Uuid::from_u128(1)),
             Incarnation(Uuid::from_u128(2)),
             0,
         );
+        let replica = state.clone();
+        state.track_changes();
         Self {
             apply,
             random: Random::new(seed),
             clients: Clients::default(),
-            replica: state.clone(),
+            replica,
             state,
             index: 0,
             leadership: Leadership { term: 1, node: 1 },
@@ -95,6 +104,8 @@ impl Run {
             entries: Vec::new(),
             saved: None,
             now_ms_ever: 0,
+            shadow: Shadow::default(),
+            not_written: Changes::default(),
             coverage: Coverage::default(),
         }
     }
@@ -137,6 +148,12 @@ impl Run {
                 _ => self.batch()?,
             }
             consistent(&self.state)?;
+            if self.state.hash() != hash_of_rows(&self.state) {
+                return Err(Failure::Hash);
+            }
+            if self.random.one_in(12) {
+                self.checkpoint()?;
+            }
         }
         self.check_promises()?;
         Ok(self.coverage)
@@ -211,7 +228,10 @@ impl Run {
         let before = self.state.clone();
         let outcomes = (self.apply)(&mut self.state, entry, &batch);
         let on_replica = (self.apply)(&mut self.replica, entry, &batch);
-        if outcomes != on_replica || (self.random.one_in(20) && self.state != self.replica) {
+        if outcomes != on_replica
+            || self.state.hash() != self.replica.hash()
+            || (self.random.one_in(20) && self.state != self.replica)
+        {
             return Err(Failure::Replicas(batch));
         }
         let Ok(outcomes) = outcomes else {
@@ -330,6 +350,9 @@ impl Run {
         self.coverage.rollbacks += 1;
         self.replica = saved.state.clone();
         self.state = saved.state;
+        self.state.track_changes();
+        self.shadow = Shadow::of(&self.state);
+        self.not_written = Changes::default();
         self.index = saved.index;
         self.committed.truncate(saved.committed);
         self.answered.truncate(saved.answered);
@@ -364,12 +387,29 @@ impl Run {
             loader.finish()
         };
         match load() {
-            Ok(loaded) if loaded == self.state => {
+            Ok(loaded) if loaded == self.state && loaded.hash() == self.state.hash() => {
+                self.not_written.merge(self.state.take_changes());
                 // Goes on with the loaded one: a difference that equality does not see shows later.
                 self.state = loaded;
+                self.state.track_changes();
                 Ok(())
             }
             Ok(_) | Err(_) => Err(Failure::Rows),
+        }
+    }
+
+    /// Now and then one fails: the next one writes its changes too.
+    fn checkpoint(&mut self) -> Result<(), Failure> {
+        self.not_written.merge(self.state.take_changes());
+        if self.random.one_in(4) {
+            return Ok(());
+        }
+        let changes = std::mem::take(&mut self.not_written);
+        self.shadow.follow(&self.state, &changes);
+        if self.shadow == Shadow::of(&self.state) {
+            Ok(())
+        } else {
+            Err(Failure::Changes)
         }
     }
 
