@@ -1,7 +1,8 @@
 //! What is on disk: segment log, vote, snapshots.
 //!
 //! - [`FileSystem`] and [`File`]: the few file operations everything here is built on, so that a
-//!   simulation can stand in for the disk; [`RealFs`] is the real one.
+//!   simulation can stand in for the disk; [`RealFs`] is the real one. With the feature `sim` there is
+//!   `SimFs`, which loses at a crash what a disk may lose.
 //! - [`FolderLock`]: one process at a time in a data folder.
 //! - [`Log`]: entries, vote and purge point in checksummed segment files; every call that changes
 //!   it returns only once the change is on the disk.
@@ -18,6 +19,8 @@ mod folder_lock;
 mod fs;
 mod log;
 mod real_fs;
+#[cfg(any(test, feature = "sim"))]
+mod sim_fs;
 pub mod snapshot;
 
 pub use durable_file::{TEMP_SUFFIX, read_bounded, write_durably};
@@ -28,3 +31,5 @@ pub use log::{
     OpenError, Purged, ReadError, WriteError,
 };
 pub use real_fs::RealFs;
+#[cfg(any(test, feature = "sim"))]
+pub use sim_fs::{Fault, Repeat, SimFs, SplitMix};
