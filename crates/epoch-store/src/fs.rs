@@ -82,12 +82,6 @@ pub trait File: Debug + Send + Sync {
     /// What the disk reports.
     fn size(&self) -> io::Result<u64>;
 
-    /// Cuts the file, or grows it with zeros, to `length` bytes.
-    ///
-    /// # Errors
-    /// What the disk reports.
-    fn set_len(&self, length: u64) -> io::Result<()>;
-
     /// Makes the contents, and the length needed to read them back, durable.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! - [`FolderLock`]: one process at a time in a data folder.
 //! - [`Log`]: entries, vote and purge point in checksummed segment files; every call that changes
 //!   it returns only once the change is on the disk.
+//!   [`inspect_log`] reads one without changing it.
 //! - [`snapshot`]: the whole state as a file, for starts, lagging peers and purging the log.
 //! - [`codec`]: log batches and snapshot rows as bytes, checked in full when they are read.
 //! - [`write_durably`] and [`read_bounded`]: small files that are there whole or not at all.
@@ -27,8 +28,9 @@ pub use durable_file::{TEMP_SUFFIX, read_bounded, write_durably};
 pub use folder_lock::{FolderLock, LockError};
 pub use fs::{File, FileSystem, FolderHold};
 pub use log::{
-    ENTRY_BYTES_MAX, FlushStats, Log, LogOptions, LogReader, MarkSyncer, OPAQUE_BYTES_MAX,
-    OpenError, Purged, ReadError, WriteError,
+    ENTRY_BYTES_MAX, FlushStats, Log, LogOptions, LogReader, LogReport, MarkSyncer,
+    OPAQUE_BYTES_MAX, OpenError, Purged, ReadError, SegmentReport, TornTail, WriteError,
+    ZeroFiller, inspect as inspect_log,
 };
 pub use real_fs::RealFs;
 #[cfg(any(test, feature = "sim"))]

@@ -9,6 +9,7 @@
 //!   very end, newer than the last sync of `synced`, on a disk that lost what it had synced.
 //! - After a failed write every later call fails: what the disk holds is then unknown, and only
 //!   opening the log again finds out. The process must end.
+//! - Memory: 32 bytes for each unpurged entry, the cache, and one frame of at most 16 MiB.
 //!
 //! # Files
 //!
@@ -23,18 +24,33 @@
 //! # Opening
 //!
 //! Segments are read in order. Refused by name: a gap in segment, frame or entry numbers; a first
-//! entry above the purge point + 1; a head that does not restate vote and purge point; a wrong
-//! frame in an earlier segment, or with a valid header after it; a frame that was written whole and
-//! is wrong; an end before the number in `synced`. What is left is a tail of the last segment that
-//! was never written whole: it was not acknowledged, and is cut off.
+//! entry above the purge point + 1; a head that does not restate vote and purge point; a frame that
+//! was written whole and is wrong; an end before the number in `synced`; and after the last good
+//! frame of a segment anything but zeros, with one exception. In the last segment a crash leaves of
+//! the one frame that was being written any of its sectors; it was not acknowledged, and is made
+//! zero. Sectors of another frame after it, sectors that end in neither zero nor an end byte, and
+//! sectors outside the frame are no trace of a crash: the log is refused.
+//!
+//! [`inspect`] decides by the same code and changes nothing.
+//!
+//! # Filling ahead
+//!
+//! A flush that makes a file grow costs the disk a second write. [`ZeroFiller`] therefore writes
+//! zeros ahead of the log's end. It never writes where a frame is or is being written: both take
+//! their range under one lock. A crash may undo any part of it, which leaves zeros or a shorter
+//! file, and both are a clean end.
 
 mod error;
+mod fill;
 mod format;
+mod inspect;
 mod mark;
 mod options;
 mod record;
+mod repair;
 mod scan;
 mod segment;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -46,21 +62,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use self::error::{OpenError, ReadError, WriteError};
+pub use self::fill::ZeroFiller;
+pub use self::inspect::{LogReport, SegmentReport, TornTail, inspect};
 pub use self::mark::MarkSyncer;
 pub use self::options::LogOptions;
 pub use self::view::LogReader;
 
+use self::fill::Filling;
 use self::format::PAYLOAD_BYTES_MAX;
-use self::mark::{MARK_NAME, SyncedMark};
+use self::mark::SyncedMark;
 use self::record::{
     ENTRIES_HEAD_BYTES, ENTRY_HEAD_BYTES, SegmentHead, put_committed, put_entries, put_purge,
     put_truncate, put_vote,
 };
-use self::scan::{Scanned, scan};
-use self::segment::{ActiveSegment, DiskError, tidy_and_list};
+use self::repair::{mend, remove_incomplete};
+use self::segment::{ActiveSegment, DiskError};
+use self::survey::Survey;
 use self::view::{Shared, View};
 use crate::folder_lock::FolderLock;
-use crate::fs::FileSystem;
+use crate::fs::{File, FileSystem};
 
 /// Largest entry, in bytes.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
@@ -96,6 +116,7 @@ pub struct Log {
     options: LogOptions,
     reader: LogReader,
     active: ActiveSegment,
+    filling: Arc<Filling>,
     mark: SyncedMark,
     vote: Option<Bytes>,
     committed: Option<Bytes>,
@@ -116,43 +137,43 @@ impl Log {
     ) -> Result<Self, OpenError> {
         options.check()?;
         let lock = FolderLock::acquire(fs.as_ref(), folder)?;
-        let numbers = tidy_and_list(fs.as_ref(), folder)?;
-        let (mark, synced) = match SyncedMark::open(fs.as_ref(), folder)? {
-            Some((_, 1..)) if numbers.is_empty() => {
-                return Err(OpenError::Missing {
-                    file: folder.join("log-*"),
-                });
-            }
-            Some(opened) => opened,
-            None if numbers.is_empty() => (SyncedMark::create(fs.as_ref(), folder)?, 0),
-            None => {
-                return Err(OpenError::Missing {
-                    file: folder.join(MARK_NAME),
-                });
-            }
+        let survey = Survey::of(fs.as_ref(), folder, options.cache_bytes_max)?;
+        remove_incomplete(fs.as_ref(), &survey.incomplete)?;
+        let mark = match survey.synced {
+            Some(_) => SyncedMark::open(fs.as_ref(), folder)?,
+            None => SyncedMark::create(fs.as_ref(), folder)?,
         };
-        let scanned = if numbers.is_empty() {
-            begin(fs.as_ref(), folder, options.cache_bytes_max)?
-        } else {
-            scan(
-                fs.as_ref(),
-                folder,
-                &numbers,
-                synced,
-                options.cache_bytes_max,
-            )?
-        };
-        let Scanned {
+        let Opened {
             view,
             vote,
             committed,
             active,
-        } = scanned;
+            size,
+        } = match survey.scanned {
+            Some(scanned) => {
+                mend(&scanned.active, &scanned.end)?;
+                Opened {
+                    view: scanned.view,
+                    vote: scanned.vote,
+                    committed: scanned.committed,
+                    active: scanned.active,
+                    size: scanned.end.size,
+                }
+            }
+            None => begin(fs.as_ref(), folder, options.cache_bytes_max)?,
+        };
         // The process before this one may have died between renaming a segment and this sync.
         fs.sync_folder(folder)
             .map_err(|source| DiskError::new("sync", folder, source))?;
-        mark.write(active.last_frame)
+        mark.begin(active.last_frame)
             .map_err(|source| DiskError::new("write to", mark.path(), source))?;
+        let filling = Filling::new(
+            options.segment_bytes_max,
+            active.number,
+            fill_handle(fs.as_ref(), &active)?,
+            active.end,
+            size,
+        );
         let log = Self {
             fs,
             folder: folder.to_path_buf(),
@@ -161,6 +182,7 @@ impl Log {
                 shared: Arc::new(Shared::new(view)),
             },
             active,
+            filling: Arc::new(filling),
             mark,
             vote,
             committed,
@@ -182,6 +204,15 @@ impl Log {
     #[must_use]
     pub fn mark_syncer(&self) -> MarkSyncer {
         self.mark.syncer()
+    }
+
+    /// A handle that fills the last segment with zeros ahead, so that flushes are faster.
+    #[must_use]
+    pub fn zero_filler(&self) -> ZeroFiller {
+        ZeroFiller {
+            filling: Arc::clone(&self.filling),
+            shared: Arc::clone(&self.reader.shared),
+        }
     }
 
     /// Appends entries, the first of which follows the log's last one (in an empty log: the purge
@@ -302,18 +333,6 @@ impl Log {
         Ok(())
     }
 
-    /// Flushes a committed mark that waits, for a clean stop.
-    ///
-    /// # Errors
-    /// [`WriteError`]
-    pub fn sync_committed(&mut self) -> Result<(), WriteError> {
-        if self.committed_waits {
-            self.flush(Vec::new()).map(drop)
-        } else {
-            self.check_poisoned()
-        }
-    }
-
     /// The mark last saved; after a crash, perhaps an earlier one.
     #[must_use]
     pub fn committed(&self) -> Option<Bytes> {
@@ -371,6 +390,7 @@ impl Log {
         {
             self.roll()?;
         }
+        self.filling.reserve(&self.active.place(payload.len()));
         let (offset, bytes) = self.active.append(payload)?;
         self.mark
             .write(self.active.last_frame)
@@ -394,6 +414,9 @@ impl Log {
         let (last_frame, last_crc) = (self.active.last_frame, self.active.last_crc);
         let fs = self.fs.as_ref();
         self.active = ActiveSegment::create(fs, &self.folder, &head, last_frame, last_crc)?;
+        let (number, end) = (self.active.number, self.active.end);
+        self.filling
+            .go_on_with(number, fill_handle(fs, &self.active)?, end);
         let segment = self.active.to_file();
         self.reader
             .shared
@@ -432,13 +455,29 @@ impl Log {
     }
 }
 
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.filling.close();
+    }
+}
+
 struct Flushed {
     offset: u32,
     bytes: u64,
 }
 
+/// What a log is made of, after opening or beginning it.
+struct Opened {
+    view: View,
+    vote: Option<Bytes>,
+    committed: Option<Bytes>,
+    active: ActiveSegment,
+    /// Of the last segment's file.
+    size: u64,
+}
+
 /// An empty log: its first segment, holding a head only.
-fn begin(fs: &dyn FileSystem, folder: &Path, cache_bytes_max: u64) -> Result<Scanned, DiskError> {
+fn begin(fs: &dyn FileSystem, folder: &Path, cache_bytes_max: u64) -> Result<Opened, DiskError> {
     let head = SegmentHead {
         segment: 1,
         next_index: 0,
@@ -449,12 +488,19 @@ fn begin(fs: &dyn FileSystem, folder: &Path, cache_bytes_max: u64) -> Result<Sca
     let active = ActiveSegment::create(fs, folder, &head, 0, 0)?;
     let mut view = View::new(cache_bytes_max);
     view.add_segment(active.number, active.to_file());
-    Ok(Scanned {
+    Ok(Opened {
         view,
         vote: None,
         committed: None,
+        size: active.end,
         active,
     })
+}
+
+/// The filler's own handle on the last segment.
+fn fill_handle(fs: &dyn FileSystem, active: &ActiveSegment) -> Result<Arc<dyn File>, DiskError> {
+    fs.open(&active.path)
+        .map_err(|source| DiskError::new("open", &active.path, source))
 }
 
 fn entry_bytes((_, payload): &(u64, Bytes)) -> usize {

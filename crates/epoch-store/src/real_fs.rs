@@ -122,10 +122,6 @@ impl File for StdFile {
         Ok(self.metadata()?.len())
     }
 
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        Self::set_len(self, length)
-    }
-
     fn sync_data(&self) -> io::Result<()> {
         Self::sync_data(self)
     }

@@ -4,7 +4,7 @@
 //!
 //! - A file's contents are durable once [`File::sync_data`] or [`File::sync_all`] returned. At a
 //!   power failure each sector of 512 bytes of each unsynced write is kept or lost on its own, so
-//!   writes are torn and reordered; so is each change of the file's size. A sector that is kept is
+//!   writes are torn and reordered; so is each growth of the file. A sector that is kept is
 //!   kept as the whole file looked after that write. Lost sectors are what they were before, or
 //!   zero if the file has grown.
 //! - A name (create, rename, remove) is durable once [`FileSystem::sync_folder`] returned. At a
@@ -18,8 +18,8 @@
 //!
 //! # What can be made to happen
 //!
-//! Operations that change something (create, rename, remove, write, change of size, sync, folder
-//! sync, making a folder) are counted from 1. The n-th can be made to fail ([`SimFs::fail_at`]) or
+//! Operations that change something (create, rename, remove, write, sync, folder sync, making a
+//! folder) are counted from 1. The n-th can be made to fail ([`SimFs::fail_at`]) or
 //! to be the process's last ([`SimFs::crash_at`]). [`SimFs::restart`] is the power failure. Every
 //! random choice comes from the seeds given, so a run repeats exactly.
 
@@ -99,18 +99,18 @@ impl SimFs {
     }
 
     /// Power failure and restart: the file system as the next process finds it. `seed` decides what
-    /// of the unsynced is lost. The process before, if it was not dead, is from now on. Plans to
-    /// fail or crash are forgotten.
+    /// of the unsynced is lost: from one disk, several seeds give several outcomes. The process
+    /// before, if it was not dead, is from now on. Plans to fail or crash are forgotten.
     #[must_use]
     pub fn restart(&self, seed: u64) -> Self {
-        Self::with(self.disk().end().after_power_failure(seed))
+        Self::with(self.disk().after_power_failure(seed))
     }
 
     /// As [`Self::restart`], but the power stayed on: the operating system still has all that was
-    /// written, unsynced as before.
+    /// written, unsynced as before, and hands it on: `self` has no files any more.
     #[must_use]
     pub fn restart_process(&self) -> Self {
-        Self::with(self.disk().end())
+        Self::with(self.disk().after_process_end())
     }
 
     /// All files, in order of their paths.
@@ -146,11 +146,7 @@ impl SimFs {
     /// # Errors
     /// [`io::ErrorKind::NotFound`]
     pub fn truncate(&self, path: &Path, length: u64) -> io::Result<()> {
-        let contents = self.disk().find(path)?;
-        let mut contents = contents.lock();
-        contents.set_len(length)?;
-        contents.sync();
-        Ok(())
+        self.disk().find(path)?.lock().resize(length)
     }
 
     /// Damages a folder: puts a file with these contents into it, in place of one of that name.
@@ -322,11 +318,6 @@ impl File for SimFile {
     fn size(&self) -> io::Result<u64> {
         lock(&self.disk).faults.check_alive()?;
         Ok(self.contents.lock().live().len() as u64)
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        let contents = &self.contents;
-        lock(&self.disk).change(|_| contents.lock().set_len(length))
     }
 
     fn sync_data(&self) -> io::Result<()> {

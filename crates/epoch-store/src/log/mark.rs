@@ -59,40 +59,25 @@ impl SyncedMark {
         }
     }
 
-    /// The side file and the number in it; `None` if there is none.
-    pub(super) fn open(
-        fs: &dyn FileSystem,
-        folder: &Path,
-    ) -> Result<Option<(Self, u64)>, OpenError> {
+    /// The side file that is there.
+    pub(super) fn open(fs: &dyn FileSystem, folder: &Path) -> Result<Self, OpenError> {
         let path = folder.join(MARK_NAME);
-        let bytes = match read_bounded(fs, &path, SLOT * SLOTS) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(OpenError::Io {
-                    step: "read",
-                    path,
-                    source,
-                });
-            }
-        };
-        // A crash can spoil the slot being written, never the other one.
-        let Some(number) = bytes.chunks(SLOT).filter_map(decode).max() else {
-            let expected = String::from("the number of the last synced frame");
-            return Err(OpenError::Damaged {
-                file: path,
-                offset: 0,
-                expected,
-            });
-        };
         match fs.open(&path) {
-            Ok(file) => Ok(Some((Self { path, file }, number))),
+            Ok(file) => Ok(Self { path, file }),
             Err(source) => Err(OpenError::Io {
                 step: "open",
                 path,
                 source,
             }),
         }
+    }
+
+    /// Writes and syncs the number of the last frame that opening found. If the process before died
+    /// in the middle of writing a slot, it is this one, and it must be good on the disk before the
+    /// other one is written: a crash during that write would leave no good slot.
+    pub(super) fn begin(&self, number: u64) -> io::Result<()> {
+        self.write(number)?;
+        self.file.sync_data()
     }
 
     /// Says that frame `number` is synced. Consecutive numbers go to different slots.
@@ -113,6 +98,31 @@ impl SyncedMark {
         MarkSyncer {
             file: Arc::clone(&self.file),
         }
+    }
+}
+
+/// The number in the side file; `None` if there is no such file.
+pub(super) fn read_mark(fs: &dyn FileSystem, folder: &Path) -> Result<Option<u64>, OpenError> {
+    let path = folder.join(MARK_NAME);
+    let bytes = match read_bounded(fs, &path, SLOT * SLOTS) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(OpenError::Io {
+                step: "read",
+                path,
+                source,
+            });
+        }
+    };
+    // A crash can spoil the slot being written, never the other one.
+    match bytes.chunks(SLOT).filter_map(decode).max() {
+        Some(number) => Ok(Some(number)),
+        None => Err(OpenError::Damaged {
+            file: path,
+            offset: 0,
+            expected: String::from("the number of the last synced frame"),
+        }),
     }
 }
 
@@ -143,21 +153,20 @@ mod tests {
     fn the_last_number_reads_back_even_with_the_other_slot_spoilt() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(MARK_NAME);
-        assert!(SyncedMark::open(&RealFs, folder.path()).unwrap().is_none());
+        assert_eq!(read_mark(&RealFs, folder.path()).unwrap(), None);
         let mark = SyncedMark::create(&RealFs, folder.path()).unwrap();
         for number in 1..=5 {
             mark.write(number).unwrap();
-            let (_, read) = SyncedMark::open(&RealFs, folder.path()).unwrap().unwrap();
-            assert_eq!(read, number);
+            let read = read_mark(&RealFs, folder.path()).unwrap();
+            assert_eq!(read, Some(number));
         }
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[SLOT + 9] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let (_, read) = SyncedMark::open(&RealFs, folder.path()).unwrap().unwrap();
-        assert_eq!(read, 4);
+        assert_eq!(read_mark(&RealFs, folder.path()).unwrap(), Some(4));
         bytes[9] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let refused = SyncedMark::open(&RealFs, folder.path()).unwrap_err();
+        let refused = read_mark(&RealFs, folder.path()).unwrap_err();
         assert!(matches!(&refused, OpenError::Damaged { file, .. } if *file == path));
     }
 }

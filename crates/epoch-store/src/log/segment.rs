@@ -1,6 +1,7 @@
 //! Segment files: their names, how one is made, and appending frames to the last one.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::format::{FrameKind, NUMBER_MAX, encode_frame, frame_bytes};
 use super::record::SegmentHead;
 use super::view::SegmentFile;
 use super::{OpenError, WriteError};
-use crate::durable_file::{TEMP_SUFFIX, temp_path};
+use crate::durable_file::temp_path;
 use crate::fs::{File, FileSystem};
 
 const NAME_PREFIX: &str = "log-";
@@ -51,32 +52,12 @@ pub(super) fn segment_path(folder: &Path, number: u64) -> PathBuf {
     ))
 }
 
-fn segment_number(name: &str) -> Option<u64> {
+/// The number in a segment's file name; `None` if it is another file's.
+pub(super) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(NAME_PREFIX)?;
     let plain = digits.len() == NAME_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.parse().ok().filter(|_| plain)?;
     (number <= NUMBER_MAX).then_some(number)
-}
-
-/// The numbers of the segments in a folder, rising. Files that a crash left incomplete are removed:
-/// they have not got their name yet, so nothing in them was acknowledged.
-pub(super) fn tidy_and_list(fs: &dyn FileSystem, folder: &Path) -> Result<Vec<u64>, DiskError> {
-    let names = fs
-        .list(folder)
-        .map_err(|source| DiskError::new("list", folder, source))?;
-    let mut numbers = Vec::new();
-    for name in names {
-        if name.ends_with(TEMP_SUFFIX) {
-            let path = folder.join(&name);
-            fs.remove(&path)
-                .map_err(|source| DiskError::new("remove", &path, source))?;
-            tracing::info!(file = %path.display(), "removed a file left incomplete by a crash");
-        } else if let Some(number) = segment_number(&name) {
-            numbers.push(number);
-        }
-    }
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 /// The last segment: the one frames are appended to.
@@ -139,8 +120,12 @@ impl ActiveSegment {
     /// Whether a frame with this payload has its place here. One larger than a whole segment gets
     /// a segment of its own.
     pub(super) fn takes(&self, payload_len: usize, segment_bytes_max: u64) -> bool {
-        let end = self.end + frame_bytes(payload_len) as u64;
-        end <= segment_bytes_max || self.end == self.head_end
+        self.place(payload_len).end <= segment_bytes_max || self.end == self.head_end
+    }
+
+    /// Where the next frame goes if it has this payload.
+    pub(super) fn place(&self, payload_len: usize) -> Range<u64> {
+        self.end..self.end + frame_bytes(payload_len) as u64
     }
 
     /// Appends a frame and syncs it. Returns its offset and size in bytes.

@@ -1,19 +1,23 @@
-//! Tests of the log as a whole. By subject: ordinary use here, damage found on opening, failing
-//! disks, random operations against a model.
+//! Tests of the log as a whole. By subject: ordinary use here, damage found on opening, what follows
+//! the last frame, zeros ahead, failing disks, random operations against a model.
 
+mod crashes;
 mod damage;
 mod disk_faults;
+mod filling;
 mod model;
-mod test_fs;
+mod sample;
+mod synced_by;
+mod tail;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use self::test_fs::TestFs;
+use self::synced_by::SyncedBy;
 use super::*;
-use crate::LockError;
+use crate::{LockError, SimFs};
 
 /// Small, so that a few entries fill several segments and most reads go to the disk.
 const SMALL: LogOptions = LogOptions {
@@ -21,8 +25,12 @@ const SMALL: LogOptions = LogOptions {
     cache_bytes_max: 1 << 10,
 };
 
-fn open(folder: &Path) -> Result<Log, OpenError> {
-    Log::open(TestFs::sound(), folder, SMALL)
+fn folder() -> &'static Path {
+    Path::new("/log")
+}
+
+fn open(fs: &SimFs) -> Result<Log, OpenError> {
+    Log::open(fs.shared(), folder(), SMALL)
 }
 
 /// An entry of `len` bytes that differs from its neighbours.
@@ -38,10 +46,13 @@ fn all(log: &Log) -> Vec<(u64, Bytes)> {
     log.read(0..u64::MAX, u64::MAX).unwrap()
 }
 
-fn segments(folder: &Path) -> Vec<PathBuf> {
-    let names = TestFs::sound().list(folder).unwrap();
-    let names = names.into_iter().filter(|name| name.starts_with("log-"));
-    names.map(|name| folder.join(name)).collect()
+fn segments(fs: &SimFs) -> Vec<PathBuf> {
+    let files = fs.files().into_iter();
+    let is_segment = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(segment::segment_number).is_some()
+    };
+    files.filter(is_segment).collect()
 }
 
 fn log_id(text: &'static str) -> Bytes {
@@ -91,8 +102,8 @@ fn entries_and_vote_are_there_after_reopening() {
 
 #[test]
 fn an_append_that_does_not_follow_is_refused_and_harmless() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.append(&entries(0..2, 5)).unwrap();
     for bad in [
         entries(1..2, 5),
@@ -117,8 +128,8 @@ fn an_append_that_does_not_follow_is_refused_and_harmless() {
 
 #[test]
 fn reads_stop_at_the_byte_limit_but_bring_at_least_one_entry() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.append(&entries(0..40, 100)).unwrap();
     assert_eq!(log.read(5..30, 350).unwrap(), entries(5..8, 100));
     assert_eq!(log.read(39..80, 1).unwrap(), entries(39..40, 100));
@@ -128,24 +139,24 @@ fn reads_stop_at_the_byte_limit_but_bring_at_least_one_entry() {
 
 #[test]
 fn a_large_append_is_split_into_several_flushes() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     let large = entries(0..20, ENTRY_BYTES_MAX);
     assert_eq!(log.append(&large).unwrap().flushes, 2);
     drop(log);
-    assert_eq!(all(&open(folder.path()).unwrap()), large);
+    assert_eq!(all(&open(&fs).unwrap()), large);
 }
 
 #[test]
 fn a_truncated_log_goes_on_with_other_entries() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.append(&entries(0..30, 300)).unwrap();
     log.truncate_from(12).unwrap();
     assert_eq!(all(&log), entries(0..12, 300));
     log.append(&entries(12..16, 77)).unwrap();
     drop(log);
-    let mut log = open(folder.path()).unwrap();
+    let mut log = open(&fs).unwrap();
     let expected = [entries(0..12, 300), entries(12..16, 77)].concat();
     assert_eq!(all(&log), expected);
     log.truncate_from(16).unwrap();
@@ -154,15 +165,15 @@ fn a_truncated_log_goes_on_with_other_entries() {
 
 #[test]
 fn a_purge_gives_back_whole_segments_and_survives_reopening() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.save_vote(log_id("vote")).unwrap();
     for index in 0..30 {
         log.append(&entries(index..index + 1, 900)).unwrap();
     }
-    let before = segments(folder.path()).len();
+    let before = segments(&fs).len();
     log.purge_to(19, log_id("nineteen")).unwrap();
-    let after = segments(folder.path()).len();
+    let after = segments(&fs).len();
     assert!(after < before, "{after} of {before} segments are left");
     let refused = log.truncate_from(19).unwrap_err();
     assert!(
@@ -177,7 +188,7 @@ fn a_purge_gives_back_whole_segments_and_survives_reopening() {
     );
     log.purge_to(5, log_id("five")).unwrap();
     drop(log);
-    let log = open(folder.path()).unwrap();
+    let log = open(&fs).unwrap();
     assert_eq!(
         log.purged(),
         Some(Purged {
@@ -191,14 +202,14 @@ fn a_purge_gives_back_whole_segments_and_survives_reopening() {
 
 #[test]
 fn a_purge_beyond_the_end_moves_the_next_index() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.append(&entries(0..20, 900)).unwrap();
     log.append(&entries(20..21, 900)).unwrap();
     log.purge_to(99, log_id("from a snapshot")).unwrap();
-    assert_eq!(segments(folder.path()).len(), 1);
+    assert_eq!(segments(&fs).len(), 1);
     drop(log);
-    let mut log = open(folder.path()).unwrap();
+    let mut log = open(&fs).unwrap();
     assert_eq!((log.first_index(), log.last_index()), (None, None));
     log.append(&entries(100..102, 9)).unwrap();
     assert_eq!(all(&log), entries(100..102, 9));
@@ -206,89 +217,84 @@ fn a_purge_beyond_the_end_moves_the_next_index() {
 
 #[test]
 fn a_segment_that_only_truncated_entries_refer_to_can_go() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.append(&entries(0..10, 300)).unwrap();
     // This one is in the second segment, and takes back entries of the first.
     log.append(&entries(10..20, 300)).unwrap();
     log.truncate_from(4).unwrap();
     log.append(&entries(4..8, 200)).unwrap();
     log.purge_to(5, log_id("five")).unwrap();
-    assert!(!segments(folder.path()).contains(&segment::segment_path(folder.path(), 1)));
+    assert!(!segments(&fs).contains(&segment::segment_path(folder(), 1)));
     drop(log);
-    assert_eq!(all(&open(folder.path()).unwrap()), entries(6..8, 200));
+    assert_eq!(all(&open(&fs).unwrap()), entries(6..8, 200));
 }
 
 #[test]
 fn the_committed_mark_goes_along_with_the_next_flush() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     log.save_committed(log_id("one")).unwrap();
     log.append(&entries(0..1, 5)).unwrap();
     log.save_committed(log_id("two")).unwrap();
     assert_eq!(log.committed(), Some(log_id("two")));
     drop(log);
-    let mut log = open(folder.path()).unwrap();
+    let log = open(&fs).unwrap();
     assert_eq!(log.committed(), Some(log_id("one")));
-    log.save_committed(log_id("three")).unwrap();
-    log.sync_committed().unwrap();
-    drop(log);
-    assert_eq!(
-        open(folder.path()).unwrap().committed(),
-        Some(log_id("three"))
-    );
 }
 
 #[test]
 fn a_log_has_one_owner_at_a_time_and_readers_do_not_count() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = open(folder.path()).unwrap();
-    let refused = open(folder.path()).unwrap_err();
+    let fs = SimFs::new(1);
+    let log = open(&fs).unwrap();
+    let refused = open(&fs).unwrap_err();
     assert!(
         matches!(refused, OpenError::Locked(LockError::Held(_))),
         "{refused}"
     );
     let _reader = log.reader();
     drop(log);
-    open(folder.path()).unwrap();
+    open(&fs).unwrap();
 }
 
 #[test]
 fn files_left_incomplete_by_a_crash_are_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    drop(open(folder.path()).unwrap());
-    let temp = segment::segment_path(folder.path(), 2).with_extension("tmp");
-    std::fs::write(&temp, "half a head").unwrap();
-    open(folder.path()).unwrap();
-    assert!(!temp.exists());
+    let fs = SimFs::new(1);
+    drop(open(&fs).unwrap());
+    let temp = segment::segment_path(folder(), 2).with_extension("tmp");
+    fs.put(&temp, b"half a head").unwrap();
+    open(&fs).unwrap();
+    assert!(!fs.files().contains(&temp));
 }
 
 #[test]
 fn settings_out_of_bounds_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let fs = SimFs::new(1);
     for segment_bytes_max in [0, u64::MAX] {
         let options = LogOptions {
             segment_bytes_max,
             ..SMALL
         };
-        let refused = Log::open(TestFs::sound(), folder.path(), options).unwrap_err();
+        let refused = Log::open(fs.shared(), folder(), options).unwrap_err();
         assert!(matches!(refused, OpenError::Option { .. }), "{refused}");
     }
 }
 
 #[test]
 fn readers_go_on_during_a_flush_and_do_not_see_what_is_not_synced() {
-    let folder = tempfile::tempdir().unwrap();
-    let fs = TestFs::new();
-    let mut log = Log::open(Arc::<TestFs>::clone(&fs), folder.path(), SMALL).unwrap();
-    log.append(&entries(0..5, 400)).unwrap();
-    let reader = log.reader();
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen_in_sync = Arc::clone(&seen);
-    fs.on_sync(move || {
-        let read = reader.read(0..u64::MAX, u64::MAX).unwrap();
-        seen_in_sync.lock().unwrap().push(read.len());
+    let hook: Arc<Mutex<Option<LogReader>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let (hook_in_sync, seen_in_sync) = (Arc::clone(&hook), Arc::clone(&seen));
+    let fs = SyncedBy::over(SimFs::new(1), move |file| {
+        if let Some(reader) = hook_in_sync.lock().unwrap().as_ref() {
+            let read = reader.read(0..u64::MAX, u64::MAX).unwrap();
+            seen_in_sync.lock().unwrap().push(read.len());
+        }
+        file.sync_data()
     });
+    let mut log = Log::open(fs, folder(), SMALL).unwrap();
+    log.append(&entries(0..5, 400)).unwrap();
+    *hook.lock().unwrap() = Some(log.reader());
     log.append(&entries(5..6, 400)).unwrap();
     assert_eq!(*seen.lock().unwrap(), [5]);
     assert_eq!(log.reader().last_index(), Some(5));

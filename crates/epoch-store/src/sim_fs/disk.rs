@@ -73,20 +73,16 @@ impl Folder {
         self.pending.clear();
     }
 
-    fn after_power_failure(mut self, random: &mut SplitMix) -> Self {
-        let kept = random.up_to(self.pending.len());
-        for change in self.pending.drain(..kept) {
+    fn after_power_failure(&self, random: &mut SplitMix) -> Self {
+        let mut names = self.durable.clone();
+        for change in self.pending.iter().take(random.up_to(self.pending.len())) {
             // The oldest changes in their order applied to `live` as well.
-            drop(change.apply(&mut self.durable));
+            drop(change.apply(&mut names));
         }
-        let names: Names = self
-            .durable
-            .into_iter()
-            .map(|(name, file)| {
-                let contents = file.lock().clone().after_power_failure(random);
-                (name, Shared::new(contents))
-            })
-            .collect();
+        for file in names.values_mut() {
+            let contents = file.lock().after_power_failure(random);
+            *file = Shared::new(contents);
+        }
         Self {
             live: names.clone(),
             durable: names,
@@ -111,8 +107,8 @@ impl Disk {
         }
     }
 
-    /// Ends the process that has this disk, and hands it to the next one.
-    pub(super) fn end(&mut self) -> Self {
+    /// Ends the process that has this disk and hands the disk to the next one.
+    pub(super) fn after_process_end(&mut self) -> Self {
         self.faults.is_dead = true;
         let mut folders = std::mem::take(&mut self.folders);
         for folder in folders.values_mut() {
@@ -125,15 +121,17 @@ impl Disk {
         }
     }
 
-    pub(super) fn after_power_failure(self, seed: u64) -> Self {
+    /// Ends the process that has this disk; returns what a power failure leaves.
+    pub(super) fn after_power_failure(&mut self, seed: u64) -> Self {
+        self.faults.is_dead = true;
         let mut random = SplitMix::new(seed);
-        let folders = self.folders.into_iter();
+        let folders = self.folders.iter();
         let folders = folders
-            .map(|(path, folder)| (path, folder.after_power_failure(&mut random)))
+            .map(|(path, folder)| (path.clone(), folder.after_power_failure(&mut random)))
             .collect();
         Self {
             folders,
-            faults: self.faults,
+            faults: self.faults.after_restart(),
             random,
         }
     }

@@ -13,8 +13,6 @@ enum Change {
     Sectors { offset: usize, bytes: Vec<u8> },
     /// A write made the file at least this long.
     Growth(usize),
-    /// The file got exactly this length.
-    Length(usize),
 }
 
 /// A file's contents.
@@ -63,10 +61,12 @@ impl Contents {
         Ok(())
     }
 
-    pub(super) fn set_len(&mut self, length: u64) -> io::Result<()> {
+    /// Cuts the file or grows it with zeros, durably and behind the process's back.
+    pub(super) fn resize(&mut self, length: u64) -> io::Result<()> {
         let length = in_memory(length)?;
+        self.sync();
         self.live.resize(length, 0);
-        self.pending.push(Change::Length(length));
+        self.durable.resize(length, 0);
         Ok(())
     }
 
@@ -92,23 +92,21 @@ impl Contents {
                         }
                     }
                 }
-                Change::Growth(length) if keeps() => {
-                    self.durable.resize(length.max(self.durable.len()), 0);
+                Change::Growth(length) => {
+                    if keeps() {
+                        self.durable.resize(length.max(self.durable.len()), 0);
+                    }
                 }
-                Change::Length(length) if keeps() => self.durable.resize(length, 0),
-                Change::Growth(_) | Change::Length(_) => {}
             }
         }
     }
 
     /// As they are after a power failure.
-    pub(super) fn after_power_failure(mut self, random: &mut SplitMix) -> Self {
-        self.settle(random);
-        Self {
-            live: self.durable.clone(),
-            durable: self.durable,
-            pending: Vec::new(),
-        }
+    pub(super) fn after_power_failure(&self, random: &mut SplitMix) -> Self {
+        let mut settled = self.clone();
+        settled.settle(random);
+        settled.live.clone_from(&settled.durable);
+        settled
     }
 }
 

@@ -110,20 +110,6 @@ fn a_file_that_grew_is_short_or_has_zeros_after_a_crash() {
 }
 
 #[test]
-fn a_change_of_size_is_kept_or_lost() {
-    for length in [3, 20] {
-        let make = || {
-            let (fs, file) = with_file("a", &[1; 10]);
-            file.set_len(length).unwrap();
-            assert_eq!(file.size().unwrap(), length);
-            fs
-        };
-        let found = outcomes(make, |fs| fs.read(&path("a")).unwrap().len() as u64);
-        assert_eq!(found, BTreeSet::from([10, length]));
-    }
-}
-
-#[test]
 fn names_survive_from_the_oldest_on_and_a_rename_is_one_step() {
     let make = || {
         let (fs, _) = with_file("a", b"a");

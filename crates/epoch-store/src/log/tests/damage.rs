@@ -1,209 +1,100 @@
-//! What opening repairs (a write that a crash cut off) and what it refuses (everything else).
+//! Damage to whole frames and files: refused by name.
 
 use super::super::format::SECTOR;
+use super::sample::{
+    SAMPLE_LENS, Sample, append_samples, assert_damaged, frame_of, frame_starts, mark,
+};
 use super::*;
-
-/// A log of several segments, and how its files look.
-struct Sample {
-    folder: tempfile::TempDir,
-}
-
-impl Sample {
-    /// Frames of one and of several sectors, in at least three segments.
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut log = open(folder.path()).unwrap();
-        log.save_vote(log_id("vote")).unwrap();
-        append_samples(&mut log, 0);
-        assert!(segments(folder.path()).len() >= 3);
-        Self { folder }
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn segment(&self, number: u64) -> PathBuf {
-        segment::segment_path(self.path(), number)
-    }
-
-    fn last_segment(&self) -> PathBuf {
-        segments(self.path()).pop().unwrap()
-    }
-
-    fn mark(&self) -> PathBuf {
-        self.path().join(MARK_NAME)
-    }
-}
-
-/// Frames of two sectors and of one, by turns.
-const SAMPLE_LENS: [usize; 2] = [860, 50];
-
-/// Appends entries from `from` to 13, each in a frame of its own.
-fn append_samples(log: &mut Log, from: u64) {
-    for index in from..14 {
-        let len = SAMPLE_LENS[usize::from(index % 2 == 1)];
-        log.append(&entries(index..index + 1, len)).unwrap();
-    }
-}
-
-fn assert_damaged(refused: OpenError, path: &Path, at: u64) {
-    match refused {
-        OpenError::Damaged { file, offset, .. } => assert_eq!((file.as_path(), offset), (path, at)),
-        other => panic!("not named as damage: {other}"),
-    }
-}
-
-/// Where the frames of a segment begin, and its end, from the lengths in their headers.
-fn frame_starts(bytes: &[u8]) -> Vec<usize> {
-    let mut starts = vec![0];
-    let mut at = 0;
-    while at < bytes.len() {
-        let len = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap());
-        at += format::frame_bytes(len.try_into().unwrap());
-        starts.push(at);
-    }
-    starts
-}
-
-/// Calls `check` with each way a crash can leave the last frame incomplete. The frame has three
-/// sectors and is not acknowledged; `check` gets the folder.
-fn for_each_torn_tail(check: impl Fn(&Path, &str)) {
-    let sample = Sample::new();
-    let mark = std::fs::read(sample.mark()).unwrap();
-    let mut log = open(sample.path()).unwrap();
-    log.append(&entries(14..15, 1_200)).unwrap();
-    drop(log);
-    let path = sample.last_segment();
-    let whole = std::fs::read(&path).unwrap();
-    let starts = frame_starts(&whole);
-    let start = starts[starts.len() - 2];
-    assert_eq!(whole.len() - start, 3 * SECTOR);
-    let try_with = |bytes: &[u8], case: &str| {
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::write(sample.mark(), &mark).unwrap();
-        check(sample.path(), case);
-    };
-    for cut in start..whole.len() {
-        try_with(&whole[..cut], &format!("cut at {cut}"));
-        let mut zeroed = whole.clone();
-        zeroed[cut..].fill(0);
-        try_with(&zeroed, &format!("zero from {cut}"));
-    }
-    for missing in 1..8_usize {
-        let mut bytes = whole.clone();
-        for sector in (0..3).filter(|sector| missing & (1 << sector) != 0) {
-            bytes[start + sector * SECTOR..start + (sector + 1) * SECTOR].fill(0);
-        }
-        try_with(&bytes, &format!("sectors {missing:b} missing"));
-    }
-}
-
-#[test]
-fn a_torn_tail_is_cut_off_and_nothing_acknowledged_is_lost() {
-    let sample = Sample::new();
-    let acknowledged = all(&open(sample.path()).unwrap());
-    for_each_torn_tail(|folder, case| {
-        let mut log = open(folder).unwrap_or_else(|refused| panic!("{case}: {refused}"));
-        assert_eq!(all(&log), acknowledged, "{case}");
-        assert_eq!(log.vote(), Some(log_id("vote")), "{case}");
-        log.append(&entries(14..15, 60)).unwrap();
-        drop(log);
-        assert_eq!(open(folder).unwrap().last_index(), Some(14), "{case}");
-    });
-}
-
-#[test]
-fn the_same_tail_is_refused_once_it_was_acknowledged() {
-    let sample = Sample::new();
-    let path = sample.last_segment();
-    let whole = std::fs::read(&path).unwrap();
-    let starts = frame_starts(&whole);
-    let start = starts[starts.len() - 2];
-    for cut in start..whole.len() {
-        std::fs::write(&path, &whole[..cut]).unwrap();
-        let refused = open(sample.path()).unwrap_err();
-        match refused {
-            OpenError::Short {
-                file,
-                offset,
-                last,
-                synced,
-            } => {
-                assert_eq!(
-                    (file, offset, last + 1),
-                    (path.clone(), start as u64, synced)
-                );
-            }
-            other => panic!("cut at {cut}: {other}"),
-        }
-    }
-}
 
 #[test]
 fn a_changed_bit_anywhere_is_refused_by_file_and_frame() {
-    let sample = Sample::new();
-    for path in segments(sample.path()) {
-        let whole = std::fs::read(&path).unwrap();
+    let sample = Sample::filled();
+    for (number, path) in (1_u64..).zip(segments(&sample.fs)) {
+        let whole = sample.read(&path);
         let starts = frame_starts(&whole);
-        for at in 0..whole.len() {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 1 << (at % 8);
-            std::fs::write(&path, &bytes).unwrap();
-            let start = starts.iter().rev().find(|start| **start <= at).unwrap();
-            assert_damaged(open(sample.path()).unwrap_err(), &path, *start as u64);
+        for at in 0..*starts.last().unwrap() {
+            // Each bit of an older frame and of the last one; one in each byte of the others.
+            let start = frame_of(&starts, at);
+            let is_last_frame = start + 1_024 > *starts.last().unwrap() as u64;
+            let all_bits = (number == 1 && start == 512) || is_last_frame;
+            for bit in (0..8).filter(|bit| all_bits || *bit == at % 8) {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                let refused = sample.open_with(&path, &bytes).unwrap_err();
+                assert_damaged(refused, &path, start);
+            }
         }
-        std::fs::write(&path, &whole).unwrap();
+        sample.fs.put(&path, &whole).unwrap();
     }
-    open(sample.path()).unwrap();
+    open(&sample.fs).unwrap();
 }
 
 #[test]
 fn a_lost_sector_before_a_good_frame_is_refused() {
     let sample = Sample::new();
     let path = sample.last_segment();
-    let whole = std::fs::read(&path).unwrap();
+    let whole = sample.read(&path);
     let starts = frame_starts(&whole);
-    // As if nothing had been synced, so that only the later frame tells.
-    std::fs::remove_file(sample.mark()).unwrap();
-    drop(SyncedMark::create(&crate::RealFs, sample.path()).unwrap());
-    let mark = std::fs::read(sample.mark()).unwrap();
     for sector in 0..starts[starts.len() - 2] / SECTOR {
+        sample.forget_mark();
         let mut bytes = whole.clone();
         bytes[sector * SECTOR..(sector + 1) * SECTOR].fill(0);
-        std::fs::write(&path, &bytes).unwrap();
-        std::fs::write(sample.mark(), &mark).unwrap();
-        let start = starts
-            .iter()
-            .rev()
-            .find(|start| **start <= sector * SECTOR)
-            .unwrap();
-        assert_damaged(open(sample.path()).unwrap_err(), &path, *start as u64);
+        let refused = sample.open_with(&path, &bytes).unwrap_err();
+        assert_damaged(refused, &path, frame_of(&starts, sector * SECTOR));
     }
 }
 
 #[test]
-fn a_torn_frame_in_an_earlier_segment_is_refused() {
-    let sample = Sample::new();
-    let path = sample.segment(2);
-    let whole = std::fs::read(&path).unwrap();
-    let starts = frame_starts(&whole);
-    let last = starts[starts.len() - 2];
-    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert_damaged(open(sample.path()).unwrap_err(), &path, last as u64);
-    // Cut between two frames, the segment after it tells.
-    std::fs::write(&path, &whole[..last]).unwrap();
-    assert_damaged(open(sample.path()).unwrap_err(), &sample.segment(3), 0);
+fn a_torn_or_missing_frame_in_an_earlier_segment_is_refused() {
+    for sample in [Sample::new(), Sample::filled()] {
+        for number in [1, 2] {
+            let path = sample.segment(number);
+            let whole = sample.read(&path);
+            let starts = frame_starts(&whole);
+            let last = starts[starts.len() - 2];
+            let mut torn = whole.clone();
+            torn.truncate(*starts.last().unwrap() - 1);
+            assert_damaged(
+                sample.open_with(&path, &torn).unwrap_err(),
+                &path,
+                last as u64,
+            );
+            // Cut between two frames, or zero from there, the segment after it tells.
+            for frame in &starts[1..starts.len() - 1] {
+                let refused = sample.open_with(&path, &whole[..*frame]).unwrap_err();
+                assert_damaged(refused, &path, *frame as u64);
+                let mut zeroed = whole.clone();
+                zeroed[*frame..].fill(0);
+                let refused = sample.open_with(&path, &zeroed).unwrap_err();
+                assert_damaged(refused, &path, *frame as u64);
+            }
+            sample.fs.put(&path, &whole).unwrap();
+        }
+        open(&sample.fs).unwrap();
+    }
+}
+
+#[test]
+fn a_segment_that_is_zero_or_empty_is_refused_by_name() {
+    let sample = Sample::filled();
+    for path in segments(&sample.fs) {
+        let whole = sample.read(&path);
+        for bytes in [vec![0; whole.len()], vec![0; 100], Vec::new()] {
+            assert_damaged(sample.open_with(&path, &bytes).unwrap_err(), &path, 0);
+        }
+        sample.fs.put(&path, &whole).unwrap();
+    }
+    open(&sample.fs).unwrap();
 }
 
 #[test]
 fn a_missing_file_is_refused_by_name() {
     let sample = Sample::new();
     let refuse_without = |path: &Path| {
-        let bytes = std::fs::read(path).unwrap();
-        std::fs::remove_file(path).unwrap();
-        let refused = open(sample.path()).unwrap_err();
-        std::fs::write(path, bytes).unwrap();
+        let bytes = sample.read(path);
+        sample.fs.lose(path).unwrap();
+        let refused = open(&sample.fs).unwrap_err();
+        sample.fs.put(path, &bytes).unwrap();
         refused
     };
     let middle = sample.segment(2);
@@ -212,9 +103,9 @@ fn a_missing_file_is_refused_by_name() {
         matches!(&refused, OpenError::Missing { file } if *file == middle),
         "{refused}"
     );
-    let refused = refuse_without(&sample.mark());
+    let refused = refuse_without(&mark());
     assert!(
-        matches!(&refused, OpenError::Missing { file } if *file == sample.mark()),
+        matches!(&refused, OpenError::Missing { file } if *file == mark()),
         "{refused}"
     );
     let refused = refuse_without(&sample.segment(1));
@@ -224,48 +115,48 @@ fn a_missing_file_is_refused_by_name() {
     );
     let refused = refuse_without(&sample.last_segment());
     assert!(matches!(&refused, OpenError::Short { .. }), "{refused}");
-    open(sample.path()).unwrap();
-    for path in segments(sample.path()) {
-        std::fs::remove_file(path).unwrap();
+    open(&sample.fs).unwrap();
+    for path in segments(&sample.fs) {
+        sample.fs.lose(&path).unwrap();
     }
-    let refused = open(sample.path()).unwrap_err();
+    let refused = open(&sample.fs).unwrap_err();
     assert!(matches!(&refused, OpenError::Missing { .. }), "{refused}");
 }
 
 #[test]
 fn a_segment_under_another_name_is_refused() {
     let sample = Sample::new();
-    std::fs::copy(sample.segment(1), sample.segment(2)).unwrap();
-    assert_damaged(open(sample.path()).unwrap_err(), &sample.segment(2), 0);
+    let first = sample.read(&sample.segment(1));
+    let refused = sample.open_with(&sample.segment(2), &first).unwrap_err();
+    assert_damaged(refused, &sample.segment(2), 0);
 }
 
 #[test]
 fn frames_of_another_log_are_refused() {
     let sample = Sample::new();
-    let other = tempfile::tempdir().unwrap();
-    let mut log = open(other.path()).unwrap();
+    let other = SimFs::new(1);
+    let mut log = open(&other).unwrap();
     // The same in all but the bytes of the first entry.
     log.save_vote(log_id("vote")).unwrap();
     log.append(&[(0, Bytes::from(vec![9; SAMPLE_LENS[0]]))])
         .unwrap();
     append_samples(&mut log, 1);
-    drop(log);
-    let foreign = segment::segment_path(other.path(), 2);
-    std::fs::copy(foreign, sample.segment(2)).unwrap();
-    assert_damaged(open(sample.path()).unwrap_err(), &sample.segment(2), 0);
+    let foreign = other.read(&sample.segment(2)).unwrap();
+    let refused = sample.open_with(&sample.segment(2), &foreign).unwrap_err();
+    assert_damaged(refused, &sample.segment(2), 0);
 }
 
 /// Appends a good frame behind the log's back and opens it again.
 fn reopen_with_frame(write: impl Fn(&mut Vec<u8>)) -> Result<(), OpenError> {
     let sample = Sample::new();
-    let mut log = open(sample.path()).unwrap();
+    let mut log = open(&sample.fs).unwrap();
     log.purge_to(3, log_id("three")).unwrap();
     let end = log.active.end;
     let mut payload = Vec::new();
     write(&mut payload);
     log.active.append(&payload).unwrap();
     drop(log);
-    let result = open(sample.path());
+    let result = open(&sample.fs);
     if let Err(OpenError::Damaged { file, offset, .. }) = &result {
         assert_eq!((file, *offset), (&sample.last_segment(), end));
     }
@@ -341,13 +232,12 @@ fn a_head_that_does_not_restate_the_log_is_refused() {
     ];
     for (mut head, accepted) in heads {
         let sample = Sample::new();
-        let log = open(sample.path()).unwrap();
+        let log = open(&sample.fs).unwrap();
         head.segment = log.active.number + 1;
-        let fs = TestFs::sound();
         let (frame, crc) = (log.active.last_frame, log.active.last_crc);
         drop(log);
-        let added = ActiveSegment::create(fs.as_ref(), sample.path(), &head, frame, crc).unwrap();
-        match open(sample.path()) {
+        let added = ActiveSegment::create(&sample.fs, folder(), &head, frame, crc).unwrap();
+        match open(&sample.fs) {
             Ok(_) => assert!(accepted, "{head:?}"),
             Err(refused) => {
                 assert!(!accepted, "{refused}");
@@ -361,13 +251,12 @@ fn a_head_that_does_not_restate_the_log_is_refused() {
 fn a_newer_format_is_refused_as_such() {
     let sample = Sample::new();
     let path = sample.segment(1);
-    let mut bytes = std::fs::read(&path).unwrap();
+    let mut bytes = sample.read(&path);
     bytes[4] = 2;
     let seed = crc32c::crc32c(&1_u64.to_le_bytes());
     let crc = crc32c::crc32c_append(seed, &bytes[..28]);
     bytes[28..32].copy_from_slice(&crc.to_le_bytes());
-    std::fs::write(&path, &bytes).unwrap();
-    let refused = open(sample.path()).unwrap_err();
+    let refused = sample.open_with(&path, &bytes).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -384,12 +273,12 @@ fn a_newer_format_is_refused_as_such() {
 #[test]
 fn an_entry_damaged_while_the_log_is_open_is_not_returned() {
     let sample = Sample::new();
-    let log = open(sample.path()).unwrap();
+    let log = open(&sample.fs).unwrap();
     let path = sample.segment(1);
-    let mut bytes = std::fs::read(&path).unwrap();
+    let mut bytes = sample.read(&path);
     let first_entry = frame_starts(&bytes)[2];
     bytes[first_entry + 100] ^= 4;
-    std::fs::write(&path, &bytes).unwrap();
+    sample.fs.overwrite(&path, 0, &bytes).unwrap();
     let refused = log.read(0..1, u64::MAX).unwrap_err();
     assert!(
         matches!(&refused, ReadError::Damaged { file, index: 0, .. } if *file == path),

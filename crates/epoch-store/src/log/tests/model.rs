@@ -11,7 +11,7 @@ pub(super) struct Model {
     pub(super) purged: Option<Purged>,
     pub(super) vote: Option<Bytes>,
     pub(super) committed: Option<Bytes>,
-    /// What a crash leaves of `committed`.
+    /// What is left on reopening of `committed`.
     committed_on_disk: Option<Bytes>,
 }
 
@@ -20,12 +20,21 @@ pub(super) struct Model {
 pub(super) enum Operation {
     Append(Vec<usize>),
     Vote(u8),
-    Truncate { back: u64 },
-    Purge { back: u64 },
-    PurgeBeyond { by: u64 },
+    Truncate {
+        back: u64,
+    },
+    Purge {
+        back: u64,
+    },
+    PurgeBeyond {
+        by: u64,
+    },
     Committed(u8),
-    Stop,
-    Crash,
+    /// A step of the filler.
+    Fill,
+    /// Making the side file `synced` durable.
+    SyncMark,
+    Reopen,
 }
 
 impl Model {
@@ -69,8 +78,8 @@ impl Model {
             Operation::Committed(committed) => {
                 self.committed = Some(Bytes::from(vec![*committed]));
             }
-            Operation::Stop => self.flushed(true),
-            Operation::Crash => self.committed = self.committed_on_disk.clone(),
+            Operation::Fill | Operation::SyncMark => {}
+            Operation::Reopen => self.committed = self.committed_on_disk.clone(),
         }
     }
 
@@ -95,6 +104,32 @@ impl Model {
         }
     }
 
+    /// What a crash during `operation` may leave: nothing of it, all of it, or nothing but a new
+    /// segment's head, which takes the committed mark along.
+    pub(super) fn after_crash_during(&self, operation: &Operation) -> Vec<Self> {
+        let mut after = self.clone();
+        after.apply(operation);
+        let mut rolled = self.clone();
+        rolled.flushed(true);
+        let mut outcomes = vec![self.clone(), rolled, after];
+        for outcome in &mut outcomes {
+            outcome.apply(&Operation::Reopen);
+        }
+        outcomes.dedup();
+        outcomes
+    }
+
+    /// Which of `outcomes` the log holds.
+    pub(super) fn find<'a>(outcomes: &'a [Self], log: &Log) -> Result<&'a Self, String> {
+        let found = outcomes
+            .iter()
+            .find(|model| model.difference(log).is_none());
+        found.ok_or_else(|| {
+            let differences = outcomes.iter().filter_map(|model| model.difference(log));
+            format!("differs in {:?}", differences.collect::<Vec<_>>())
+        })
+    }
+
     /// Runs `operation` on the log; `self` is the state before it.
     pub(super) fn run(&self, operation: &Operation, log: &mut Log) -> Result<(), WriteError> {
         let next = self.next();
@@ -113,8 +148,9 @@ impl Model {
             },
             Operation::PurgeBeyond { by } => log.purge_to(next + by, purge_id(next + by)),
             Operation::Committed(committed) => log.save_committed(Bytes::from(vec![*committed])),
-            Operation::Stop => log.sync_committed(),
-            Operation::Crash => Ok(()),
+            Operation::Fill => log.zero_filler().fill().map(drop).map_err(io_error),
+            Operation::SyncMark => log.mark_syncer().sync().map_err(io_error),
+            Operation::Reopen => Ok(()),
         }
     }
 
@@ -136,11 +172,27 @@ impl Model {
             Some("vote")
         } else if log.committed() != self.committed {
             Some("committed mark")
-        } else if (0..self.next() + 2).any(|from| log.bytes_since(from) != bytes_since(from)) {
+        } else if [
+            0,
+            self.first(),
+            (self.first() + self.next()) / 2,
+            self.next(),
+        ]
+        .into_iter()
+        .any(|from| log.bytes_since(from) != bytes_since(from))
+        {
             Some("bytes since an index")
         } else {
             None
         }
+    }
+}
+
+fn io_error(source: std::io::Error) -> WriteError {
+    WriteError::Io {
+        step: "sync",
+        path: PathBuf::new(),
+        source,
     }
 }
 
@@ -156,23 +208,23 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..12_u64).prop_map(|back| Operation::Purge { back }),
         1 => (0..3_u64).prop_map(|by| Operation::PurgeBeyond { by }),
         1 => any::<u8>().prop_map(Operation::Committed),
-        1 => Just(Operation::Stop),
-        1 => Just(Operation::Crash),
+        1 => Just(Operation::Fill),
+        1 => Just(Operation::Reopen),
     ]
 }
 
 proptest! {
     #[test]
     fn any_sequence_of_calls_leaves_what_the_model_says(operations in vec(operation(), 1..60)) {
-        let folder = tempfile::tempdir().unwrap();
-        let mut log = open(folder.path()).unwrap();
+        let fs = SimFs::new(1);
+        let mut log = open(&fs).unwrap();
         let mut model = Model::default();
         for operation in &operations {
             model.run(operation, &mut log).unwrap();
             model.apply(operation);
-            if matches!(operation, Operation::Stop | Operation::Crash) {
+            if matches!(operation, Operation::Reopen) {
                 drop(log);
-                log = open(folder.path()).unwrap();
+                log = open(&fs).unwrap();
             }
             prop_assert_eq!(model.difference(&log), None, "after {:?}", operation);
         }
@@ -181,8 +233,8 @@ proptest! {
 
 #[test]
 fn the_model_finds_each_kind_of_difference() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = open(folder.path()).unwrap();
+    let fs = SimFs::new(1);
+    let mut log = open(&fs).unwrap();
     let mut model = Model::default();
     let operations = [
         Operation::Append(vec![5; 4]),
