@@ -15,7 +15,7 @@ use crate::node_log::{self, LogLine};
 use crate::ports::Ports;
 use crate::wait;
 
-/// How many nodes a cluster here has.
+/// How many nodes a cluster here has, unless a test says otherwise.
 pub const NODES: u64 = 3;
 
 /// Three `epochd serve` processes on loopback, their data in a temporary folder. They end with
@@ -53,12 +53,20 @@ impl Cluster {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn init_with(arguments: &[&str]) -> Result<Self> {
+        Self::init_nodes(NODES, arguments)
+    }
+
+    /// As [`init_with`](Self::init_with), of `count` nodes, five at most.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn init_nodes(count: u64, arguments: &[&str]) -> Result<Self> {
         let folder = TempDir::with_prefix("epochd-test-")?;
         let path = folder.path().to_path_buf();
         let ports = Ports::claim()?;
         let output = Command::new(binary("epochd")?)
             .arg("init")
-            .args(["--nodes", &NODES.to_string(), "--out"])
+            .args(["--nodes", &count.to_string(), "--out"])
             .arg(&path)
             .args(["--client-port", &ports.client().to_string()])
             .args(["--peer-port", &ports.peer().to_string()])
@@ -73,7 +81,7 @@ impl Cluster {
             String::from_utf8_lossy(&output.stderr)
         );
         let mut nodes = Vec::new();
-        for (id, step) in (1..=NODES).zip(0..) {
+        for (id, step) in (1..=count).zip(0..) {
             nodes.push(Node {
                 id,
                 process: None,
@@ -125,6 +133,75 @@ impl Cluster {
         &self.path
     }
 
+    /// A node's data folder.
+    #[must_use]
+    pub fn folder(&self, id: u64) -> PathBuf {
+        self.path.join(format!("node{id}"))
+    }
+
+    /// Resident memory of a running node, in bytes.
+    ///
+    /// # Errors
+    /// It does not run, or the system does not say.
+    pub fn resident_bytes(&self, id: u64) -> Result<u64> {
+        let process = self.node(id)?.process.as_ref();
+        let pid = process
+            .with_context(|| format!("node {id} does not run"))?
+            .id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next());
+        Ok(kib.context("no VmRSS")?.parse::<u64>()? * 1_024)
+    }
+
+    /// What `epochd inspect` says of the folder of a node that does not run.
+    ///
+    /// # Errors
+    /// It found damage, or cannot be started.
+    pub fn inspect(&self, id: u64, arguments: &[&str]) -> Result<Value> {
+        let output = Command::new(binary("epochd")?)
+            .args(["inspect", "--json", "--data-dir"])
+            .arg(self.folder(id))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .context("starting epochd inspect")?;
+        ensure!(
+            output.status.success(),
+            "epochd inspect says of node {id} ({}): {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Stops every running node and checks that all hold the same state: the hash of the state at
+    /// the last index that all logs have; that index.
+    ///
+    /// # Errors
+    /// A node does not stop, a folder is damaged, or the states differ.
+    pub async fn stop_and_compare(&mut self) -> Result<u64> {
+        self.agreed().await?;
+        for id in self.running() {
+            self.terminate(id).await?;
+        }
+        let mut last = u64::MAX;
+        for id in self.ids() {
+            last = last.min(number(&self.inspect(id, &[])?["state"], "index")?);
+        }
+        let mut hashes = Vec::new();
+        for id in self.ids() {
+            let report = self.inspect(id, &["--index", &last.to_string()])?;
+            hashes.push(text(&report["state"], "hash")?.to_owned());
+        }
+        ensure!(
+            hashes.iter().all(|hash| hashes.first() == Some(hash)),
+            "the states at index {last} differ: {hashes:?}"
+        );
+        Ok(last)
+    }
+
     /// Starts a node that is not running.
     ///
     /// # Errors
@@ -135,7 +212,7 @@ impl Cluster {
         let mut command = Command::new(binary("epochd")?);
         command
             .args(["serve", "--data-dir"])
-            .arg(self.path.join(format!("node{id}")))
+            .arg(self.folder(id))
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -367,6 +444,14 @@ impl Cluster {
     /// It cannot be read.
     pub fn log(&self, id: u64) -> Result<Vec<LogLine>> {
         node_log::read(&self.log_path(id))
+    }
+
+    /// A node's log as text, over all its lives, with what it said before its log was set up.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn raw_log(&self, id: u64) -> Result<String> {
+        Ok(fs::read_to_string(self.log_path(id))?)
     }
 
     /// Checks that no running node has ended and none has panicked: the end of every test.

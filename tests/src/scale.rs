@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use epoch_client::{Client, Endpoint, Options};
@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use rand::RngExt as _;
 use tokio::task::JoinSet;
 
-use crate::seed;
+use crate::{clock, seed};
 
 /// Outlives every run: nobody keeps these sessions alive.
 const TTL_SECONDS: i64 = 24 * 3_600;
@@ -128,7 +128,7 @@ pub async fn hold(
 /// # Errors
 /// A call fails.
 pub async fn latency(client: &Client, clients: u64, time: Duration) -> Result<Histogram<u64>> {
-    let until = Instant::now() + time;
+    let until = clock::boot_ns() + u64::try_from(time.as_nanos())?;
     let mut tasks = JoinSet::new();
     for number in 0..clients {
         let client = client.clone();
@@ -136,13 +136,13 @@ pub async fn latency(client: &Client, clients: u64, time: Duration) -> Result<Hi
             let mut seen = Histogram::<u64>::new(3)?;
             let session = open(&client, &format!("measure-{number}")).await?;
             for request_id in 1.. {
-                if Instant::now() >= until {
+                if clock::boot_ns() >= until {
                     break;
                 }
                 let scope = format!("measure/{number}/{}", request_id % 100);
-                let begun = Instant::now();
+                let begun = clock::boot_ns();
                 let epoch = acquire(&client, &scope, &session, request_id).await?;
-                seen.record(u64::try_from(begun.elapsed().as_micros())?)?;
+                seen.record((clock::boot_ns() - begun) / 1_000)?;
                 release(&client, &scope, &session, epoch).await?;
             }
             anyhow::Ok(seen)
@@ -176,7 +176,7 @@ pub async fn churn(
     time: Duration,
     draw: u64,
 ) -> Result<Churned> {
-    let until = Instant::now() + time;
+    let until = clock::boot_ns() + u64::try_from(time.as_nanos())?;
     let mut tasks = JoinSet::new();
     for number in 0..clients {
         let client = client.clone();
@@ -189,7 +189,7 @@ pub async fn churn(
             let mut churned = Churned::default();
             let session = open(&client, &format!("churn-{number}")).await?;
             for request_id in 1.. {
-                if Instant::now() >= until {
+                if clock::boot_ns() >= until {
                     break;
                 }
                 let at = random.random_range(0..last.len());

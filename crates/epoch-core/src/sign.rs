@@ -75,14 +75,15 @@ impl SigningKey {
         })
     }
 
-    /// The key as a PKCS#8 version 1 document: secret.
+    /// The key as a PKCS#8 version 2 document: secret. It has the public key too, so that damage to
+    /// either is found when it is read.
     ///
     /// # Errors
     /// The crypto library fails.
     pub fn to_pkcs8(&self) -> Result<Vec<u8>, SigningKeyError> {
         let document = self
             .pair
-            .to_pkcs8v1()
+            .to_pkcs8()
             .map_err(|_unspecified| SigningKeyError::Crypto {
                 step: "encode the key",
             })?;
@@ -172,6 +173,14 @@ mod tests {
         let claims = testing::claims(42, "h");
         assert_eq!(again.sign(&claims), key.sign(&claims));
         assert!(SigningKey::from_pkcs8(&document[1..]).is_err());
+        for bit in 0..document.len() * 8 {
+            let mut damaged = document.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let same = SigningKey::from_pkcs8(&damaged)
+                .is_ok_and(|read| read.verifying_key() == key.verifying_key());
+            let refused = SigningKey::from_pkcs8(&damaged).is_err();
+            assert!(same || refused, "bit {bit} makes another key");
+        }
         assert!(SigningKey::from_pkcs8(b"").is_err());
     }
 

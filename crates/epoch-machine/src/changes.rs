@@ -65,7 +65,8 @@ impl Changes {
 
 impl State {
     /// From now on records which rows change, beginning with none. Off at first: a state that
-    /// nobody takes the changes of must not grow. A clone goes on from what is recorded here.
+    /// nobody takes the changes of must not grow; with it on, it does, by one key for each row that
+    /// has come, changed or gone. A clone goes on from what is recorded here.
     ///
     /// Keys are recorded, rather than an old clone kept to compare with: the clone would keep a
     /// second copy of every leaf that changes, and make each first change of a leaf copy it.

@@ -6,15 +6,18 @@
 //! without a word.
 
 mod batch;
+mod load;
 mod parse;
 mod row;
 
 pub use batch::{BATCH_BYTES_MAX, BATCH_HEAD_BYTES_MAX, command_bytes, decode_batch, encode_batch};
+pub use load::RowsError;
+pub(crate) use load::StateLoader;
 #[cfg(test)]
 pub(crate) use row::RowCounts;
 pub(crate) use row::{
-    SnapshotRow, decode_head, decode_row, head_message, scope_message, session_message,
-    spent_message,
+    SnapshotHead, SnapshotRow, decode_head, decode_row, head_message, scope_message,
+    session_message, spent_message,
 };
 
 use epoch_core::{IdError, NameError};

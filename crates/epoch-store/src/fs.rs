@@ -17,6 +17,14 @@ pub trait FileSystem: Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is none; otherwise what the disk reports.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
+    /// Opens an existing file for reading only, which a disk mounted read-only allows.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`].
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
+
     /// Creates an empty file for reading and writing.
     ///
     /// # Errors

@@ -46,8 +46,8 @@ mod format;
 mod inspect;
 mod mark;
 mod options;
+mod prepare;
 mod record;
-mod repair;
 mod scan;
 mod segment;
 mod survey;
@@ -71,14 +71,15 @@ pub use self::view::LogReader;
 use self::fill::Filling;
 use self::format::PAYLOAD_BYTES_MAX;
 use self::mark::SyncedMark;
+use self::prepare::{begin, mend, remove_incomplete};
 use self::record::{
     ENTRIES_HEAD_BYTES, ENTRY_HEAD_BYTES, SegmentHead, put_committed, put_entries, put_purge,
     put_truncate, put_vote,
 };
-use self::repair::{mend, remove_incomplete};
+use self::scan::Scanned;
 use self::segment::{ActiveSegment, DiskError};
 use self::survey::Survey;
-use self::view::{Shared, View};
+use self::view::Shared;
 use crate::folder_lock::FolderLock;
 use crate::fs::{File, FileSystem};
 
@@ -143,22 +144,18 @@ impl Log {
             Some(_) => SyncedMark::open(fs.as_ref(), folder)?,
             None => SyncedMark::create(fs.as_ref(), folder)?,
         };
-        let Opened {
+        let Scanned {
             view,
             vote,
             committed,
             active,
-            size,
+            end,
+            ..
         } = match survey.scanned {
-            Some(scanned) => {
+            Some(mut scanned) => {
+                scanned.active.file = open_to_write(fs.as_ref(), &scanned.active.path)?;
                 mend(&scanned.active, &scanned.end)?;
-                Opened {
-                    view: scanned.view,
-                    vote: scanned.vote,
-                    committed: scanned.committed,
-                    active: scanned.active,
-                    size: scanned.end.size,
-                }
+                scanned
             }
             None => begin(fs.as_ref(), folder, options.cache_bytes_max)?,
         };
@@ -170,9 +167,11 @@ impl Log {
         let filling = Filling::new(
             options.segment_bytes_max,
             active.number,
-            fill_handle(fs.as_ref(), &active)?,
+            // Its own handle: it must not take the kernel's report of a failed write away from the
+            // log's.
+            open_to_write(fs.as_ref(), &active.path)?,
             active.end,
-            size,
+            end.size,
         );
         let log = Self {
             fs,
@@ -416,7 +415,7 @@ impl Log {
         self.active = ActiveSegment::create(fs, &self.folder, &head, last_frame, last_crc)?;
         let (number, end) = (self.active.number, self.active.end);
         self.filling
-            .go_on_with(number, fill_handle(fs, &self.active)?, end);
+            .go_on_with(number, open_to_write(fs, &self.active.path)?, end);
         let segment = self.active.to_file();
         self.reader
             .shared
@@ -466,41 +465,9 @@ struct Flushed {
     bytes: u64,
 }
 
-/// What a log is made of, after opening or beginning it.
-struct Opened {
-    view: View,
-    vote: Option<Bytes>,
-    committed: Option<Bytes>,
-    active: ActiveSegment,
-    /// Of the last segment's file.
-    size: u64,
-}
-
-/// An empty log: its first segment, holding a head only.
-fn begin(fs: &dyn FileSystem, folder: &Path, cache_bytes_max: u64) -> Result<Opened, DiskError> {
-    let head = SegmentHead {
-        segment: 1,
-        next_index: 0,
-        vote: None,
-        purged: None,
-        committed: None,
-    };
-    let active = ActiveSegment::create(fs, folder, &head, 0, 0)?;
-    let mut view = View::new(cache_bytes_max);
-    view.add_segment(active.number, active.to_file());
-    Ok(Opened {
-        view,
-        vote: None,
-        committed: None,
-        size: active.end,
-        active,
-    })
-}
-
-/// The filler's own handle on the last segment.
-fn fill_handle(fs: &dyn FileSystem, active: &ActiveSegment) -> Result<Arc<dyn File>, DiskError> {
-    fs.open(&active.path)
-        .map_err(|source| DiskError::new("open", &active.path, source))
+fn open_to_write(fs: &dyn FileSystem, path: &Path) -> Result<Arc<dyn File>, DiskError> {
+    fs.open(path)
+        .map_err(|source| DiskError::new("open", path, source))
 }
 
 fn entry_bytes((_, payload): &(u64, Bytes)) -> usize {

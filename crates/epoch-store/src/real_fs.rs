@@ -31,6 +31,10 @@ impl FileSystem for RealFs {
         ))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(StdFile::open(path)?))
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let mut options = OpenOptions::new();
         options

@@ -4,14 +4,17 @@
 //! # Promises
 //!
 //! - A file has its final name only once all of it is on the disk.
-//! - A file is read back whole and as it was written, or refused and named. A folder that has
-//!   snapshots but no readable one is an error, never an empty start.
-//! - Rows are streamed: neither writing nor reading holds an encoded snapshot in memory.
+//! - A file is read back whole and as it was written, or refused and named. What is read back has
+//!   the state hash of what was written.
+//! - Two whole files are kept, and [`Snapshots::purgeable`] is never above the older: when the
+//!   newer one goes bad, the older and the log still make the state.
+//! - Rows are streamed: neither writing nor reading holds an encoded snapshot in memory. Writing
+//!   syncs a MiB at a time, and pauses where the caller says so.
 //!
 //! # Files
 //!
 //! `snapshot-<index, 20 digits>-<term, 20 digits>`, so that the newest is the last in byte order.
-//! `snapshot-temp-<number>.tmp` is incomplete, and removed by [`open_newest_valid`]. Numbers are
+//! `snapshot-temp-<number>.tmp` is incomplete, and removed by [`Snapshots::open`]. Numbers are
 //! little-endian.
 //!
 //! | bytes | what |
@@ -26,14 +29,17 @@
 //! | 32 | SHA-256 of everything before |
 //!
 //! Each row is its length (4 bytes) and a protobuf message: the head, which counts the others, then
-//! sessions, scopes and spent request ids. The frame ends with the last row, the file with the hash.
+//! sessions, scopes and spent request ids. The head also has the state's hash. The frame ends with
+//! the last row, the file with the SHA-256.
 
 mod error;
 mod folder;
-mod header;
-mod read;
+pub(crate) mod header;
+pub(crate) mod read;
 mod receive;
 mod send;
+mod snapshots;
+mod temp_file;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -42,12 +48,13 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-pub use error::{DamageKind, OpenSnapshotError, ReadSnapshotError, WriteSnapshotError};
-pub use folder::{KEPT, open_newest_valid, prune};
+pub use error::{DamageKind, FolderError, ReadSnapshotError, WriteSnapshotError};
+pub use folder::files;
 pub use read::load;
-pub use receive::Receiver;
+pub use receive::Incoming;
 pub use send::{CHUNK_BYTES, Chunks, chunks};
-pub use write::write;
+pub use snapshots::{KEPT, Snapshots};
+pub use write::{Written, write};
 
 /// Largest opaque part, in bytes: membership with addresses, of far more nodes than make sense.
 pub const META_BYTES_MAX: usize = 256 << 10;

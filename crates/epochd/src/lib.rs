@@ -15,6 +15,7 @@ pub mod clock;
 pub mod dev;
 pub mod fatal;
 pub mod init;
+pub mod inspect;
 mod metrics;
 mod node;
 mod node_key;

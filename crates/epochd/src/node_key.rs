@@ -39,11 +39,24 @@ pub(crate) enum NodeKeyError {
 /// # Errors
 /// The file cannot be read, written or parsed, or there is no randomness.
 pub(crate) fn read_or_make(folder: &Path) -> Result<SigningKey, NodeKeyError> {
+    match read(folder)? {
+        Some(key) => Ok(key),
+        None => make(folder.join(KEY_FILE)),
+    }
+}
+
+/// Reads the key of `folder`, if it has one.
+///
+/// # Errors
+/// The file cannot be read or parsed.
+pub(crate) fn read(folder: &Path) -> Result<Option<SigningKey>, NodeKeyError> {
     let path = folder.join(KEY_FILE);
     match read_bounded(&RealFs, &path, KEY_BYTES_MAX) {
-        Ok(bytes) => SigningKey::from_pkcs8(&bytes)
-            .map_err(|source| NodeKeyError::Malformed { path, source }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
+        Ok(bytes) => match SigningKey::from_pkcs8(&bytes) {
+            Ok(key) => Ok(Some(key)),
+            Err(source) => Err(NodeKeyError::Malformed { path, source }),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(NodeKeyError::Io { path, source }),
     }
 }

@@ -42,10 +42,17 @@ impl Server {
         let node = Node::start(settings, &tasks, &stop).await?;
         let own = node.seed.addresses();
         let listen = async |given: &Option<String>, own: &str| {
-            let address = given.as_deref().unwrap_or(own).to_owned();
-            TcpListener::bind(&address)
-                .await
-                .with_context(|| format!("node {} cannot listen on {address}", node.id))
+            let (address, source) = match given {
+                Some(address) => (address.as_str(), "its settings"),
+                None => (own, "its seed.json"),
+            };
+            let listening = TcpListener::bind(address).await;
+            listening.with_context(|| {
+                format!(
+                    "node {} cannot listen on {address}, as {source} says",
+                    node.id
+                )
+            })
         };
         let client = listen(&settings.client_listen, &own.client).await?;
         let peer = listen(&settings.peer_listen, &own.peer).await?;

@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use epoch_store::LogOptions;
 use serde::Deserialize;
 
 use crate::raft::{QUIET, SILENCE_AFTER};
-
-/// Smallest log growth after which a snapshot is made; smaller values are for tests.
-const SNAPSHOT_LOG_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// Where a node listens and keeps its data, and how it keeps time. Every part is optional in the
 /// file and on the command line.
@@ -46,9 +44,13 @@ pub struct Tuning {
     /// Shortest election time-out in milliseconds; the longest is twice as long [default: 300].
     #[arg(long, env = "EPOCHD_ELECTION_MS", value_name = "MS")]
     pub election_ms: Option<u64>,
-    /// Make a snapshot when the log has grown by so many bytes [default: 67108864].
+    /// Make a snapshot when the log has grown by so many bytes [default: as much as the state
+    /// takes, but 67108864 at least].
     #[arg(long, env = "EPOCHD_SNAPSHOT_LOG_BYTES", value_name = "BYTES")]
     pub snapshot_log_bytes: Option<u64>,
+    /// Close a log file and begin the next one at so many bytes [default: 67108864].
+    #[arg(long, env = "EPOCHD_LOG_SEGMENT_BYTES", value_name = "BYTES")]
+    pub log_segment_bytes: Option<u64>,
 }
 
 /// Heartbeats and elections, in milliseconds.
@@ -75,8 +77,23 @@ pub struct Settings {
     pub admin_listen: Option<String>,
     /// Heartbeats and elections.
     pub timing: Timing,
-    /// Log growth, in bytes, after which a snapshot is made.
-    pub snapshot_log_bytes: u64,
+    /// What is kept on the disk.
+    pub storage: Storage,
+}
+
+/// How large what is on the disk becomes, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Storage {
+    /// Log growth after which a snapshot is made; by default as much as the state takes, but
+    /// [`Storage::SNAPSHOT_LOG_BYTES_MIN`] at least.
+    pub snapshot_log_bytes: Option<u64>,
+    /// Size of a log file.
+    pub log_segment_bytes: u64,
+}
+
+impl Storage {
+    /// Log growth after which a snapshot of a small state is made.
+    pub const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 }
 
 impl NodeArgs {
@@ -105,6 +122,10 @@ impl NodeArgs {
                     .tuning
                     .snapshot_log_bytes
                     .or(file.tuning.snapshot_log_bytes),
+                log_segment_bytes: self
+                    .tuning
+                    .log_segment_bytes
+                    .or(file.tuning.log_segment_bytes),
             },
         }
     }
@@ -123,17 +144,21 @@ impl NodeArgs {
             peer_listen: self.peer_listen,
             admin_listen: self.admin_listen,
             timing: self.tuning.timing()?,
-            snapshot_log_bytes: self.tuning.snapshot_log_bytes(),
+            storage: self.tuning.storage(),
         })
     }
 }
 
 impl Tuning {
-    /// Log growth, in bytes, after which a snapshot is made.
+    /// How large what is on the disk becomes.
     #[must_use]
-    pub fn snapshot_log_bytes(&self) -> u64 {
-        self.snapshot_log_bytes
-            .unwrap_or(SNAPSHOT_LOG_BYTES_DEFAULT)
+    pub fn storage(&self) -> Storage {
+        Storage {
+            snapshot_log_bytes: self.snapshot_log_bytes,
+            log_segment_bytes: self
+                .log_segment_bytes
+                .unwrap_or_else(|| LogOptions::default().segment_bytes_max),
+        }
     }
 
     /// Heartbeats and elections, checked together.

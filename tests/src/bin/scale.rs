@@ -3,19 +3,16 @@
 
 #![expect(clippy::print_stdout, reason = "the command's data")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use epoch_tests::scale;
+use epoch_tests::{clock, scale};
 
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The nodes' client listeners, with commas between.
-    #[arg(
-        long,
-        default_value = "127.0.0.1:7600,127.0.0.1:7601,127.0.0.1:7602"
-    )]
+    #[arg(long, default_value = "127.0.0.1:7600,127.0.0.1:7601,127.0.0.1:7602")]
     endpoints: String,
     #[command(subcommand)]
     command: Command,
@@ -61,7 +58,8 @@ enum Command {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let client = scale::client(&arguments.endpoints)?;
-    let begun = Instant::now();
+    let begun = clock::boot_ns();
+    let elapsed = || Duration::from_nanos(clock::boot_ns() - begun);
     match arguments.command {
         Command::Hold {
             sessions,
@@ -71,7 +69,7 @@ async fn main() -> Result<()> {
             prefix,
         } => {
             scale::hold(&client, &prefix, (sessions, scopes), bytes, clients).await?;
-            println!("{scopes} scopes held after {:?}", begun.elapsed());
+            println!("{scopes} scopes held after {:?}", elapsed());
         }
         Command::Latency { clients, seconds } => {
             let seen = scale::latency(&client, clients, Duration::from_secs(seconds)).await?;
@@ -95,7 +93,7 @@ async fn main() -> Result<()> {
                 "{} grants, {} of names granted before, in {:?}",
                 churned.grants,
                 churned.again,
-                begun.elapsed()
+                elapsed()
             );
         }
     }

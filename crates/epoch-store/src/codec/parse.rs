@@ -42,7 +42,10 @@ pub(super) fn public_key(bytes: &[u8]) -> Result<PublicKey, DecodeError> {
     fixed("public_key", bytes)
 }
 
-fn fixed<const N: usize>(what: &'static str, bytes: &[u8]) -> Result<[u8; N], DecodeError> {
+pub(super) fn fixed<const N: usize>(
+    what: &'static str,
+    bytes: &[u8],
+) -> Result<[u8; N], DecodeError> {
     bytes
         .try_into()
         .map_err(|_wrong_length| DecodeError::Length {

@@ -2,13 +2,14 @@
 
 use epoch_core::{ClusterId, Epoch, Holder, Incarnation, OpenId, RequestId, Scope};
 use epoch_machine::{
-    Counts, Head, HeldRow, KEYS_MAX, Leadership, ScopeRow, SessionKey, SessionRow, Ttl,
+    Counts, Head, HeldRow, KEYS_MAX, Leadership, ScopeRow, SessionKey, SessionRow, State,
+    StateHash, Ttl,
 };
 use epoch_proto::raft;
 
 use super::DecodeError;
 use super::parse::{
-    message, present, public_key, session_key, session_key_message, uuid, uuid_bytes,
+    fixed, message, present, public_key, session_key, session_key_message, uuid, uuid_bytes,
 };
 
 /// How many rows of each kind follow the head.
@@ -17,6 +18,15 @@ pub(crate) struct RowCounts {
     pub(crate) sessions: u64,
     pub(crate) scopes: u64,
     pub(crate) spent: u64,
+}
+
+impl RowCounts {
+    /// All rows: a number from the disk, so it bounds loops and reserves nothing.
+    pub(crate) fn total(self) -> u64 {
+        self.sessions
+            .saturating_add(self.scopes)
+            .saturating_add(self.spent)
+    }
 }
 
 impl From<Counts> for RowCounts {
@@ -39,7 +49,30 @@ pub(crate) enum SnapshotRow {
     Spent(SessionKey, RequestId, Scope),
 }
 
-pub(crate) fn head_message(head: &Head, counts: RowCounts) -> raft::SnapshotHead {
+/// The first row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotHead {
+    pub(crate) head: Head,
+    pub(crate) counts: RowCounts,
+    pub(crate) state_hash: StateHash,
+}
+
+impl From<&State> for SnapshotHead {
+    fn from(state: &State) -> Self {
+        Self {
+            head: state.head(),
+            counts: state.counts().into(),
+            state_hash: state.hash(),
+        }
+    }
+}
+
+pub(crate) fn head_message(head: &SnapshotHead) -> raft::SnapshotHead {
+    let SnapshotHead {
+        head,
+        counts,
+        state_hash,
+    } = head;
     raft::SnapshotHead {
         cluster_id: uuid_bytes(head.cluster_id.0),
         incarnation: uuid_bytes(head.incarnation.0),
@@ -56,10 +89,11 @@ pub(crate) fn head_message(head: &Head, counts: RowCounts) -> raft::SnapshotHead
                 public_key: key.to_vec().into(),
             })
             .collect(),
+        state_hash: state_hash.to_bytes().to_vec().into(),
     }
 }
 
-pub(crate) fn decode_head(bytes: &[u8]) -> Result<(Head, RowCounts), DecodeError> {
+pub(crate) fn decode_head(bytes: &[u8]) -> Result<SnapshotHead, DecodeError> {
     let head: raft::SnapshotHead = message(bytes)?;
     if head.keys.len() > KEYS_MAX {
         return Err(DecodeError::TooLarge {
@@ -67,24 +101,26 @@ pub(crate) fn decode_head(bytes: &[u8]) -> Result<(Head, RowCounts), DecodeError
             max: KEYS_MAX,
         });
     }
-    let counts = RowCounts {
-        sessions: head.sessions,
-        scopes: head.scopes,
-        spent: head.spent,
-    };
     let keys = head
         .keys
         .iter()
         .map(|key| Ok((key.node, public_key(&key.public_key)?)))
         .collect::<Result<_, DecodeError>>()?;
-    let head = Head {
-        cluster_id: ClusterId(uuid("cluster_id", &head.cluster_id)?),
-        incarnation: Incarnation(uuid("incarnation", &head.incarnation)?),
-        group: head.group,
-        now_ms: head.now_ms,
-        keys,
-    };
-    Ok((head, counts))
+    Ok(SnapshotHead {
+        counts: RowCounts {
+            sessions: head.sessions,
+            scopes: head.scopes,
+            spent: head.spent,
+        },
+        state_hash: StateHash::from_bytes(fixed("state_hash", &head.state_hash)?),
+        head: Head {
+            cluster_id: ClusterId(uuid("cluster_id", &head.cluster_id)?),
+            incarnation: Incarnation(uuid("incarnation", &head.incarnation)?),
+            group: head.group,
+            now_ms: head.now_ms,
+            keys,
+        },
+    })
 }
 
 pub(crate) fn session_message(row: &SessionRow) -> raft::SnapshotRow {
@@ -116,12 +152,12 @@ pub(crate) fn scope_message(row: &ScopeRow) -> raft::SnapshotRow {
 pub(crate) fn spent_message(
     session: SessionKey,
     request_id: RequestId,
-    scope: &Scope,
+    scope: &str,
 ) -> raft::SnapshotRow {
     wrapped(raft::snapshot_row::Row::Spent(raft::SpentRow {
         session: Some(session_key_message(session)),
         request_id: request_id.get(),
-        scope: scope.as_str().to_owned(),
+        scope: scope.to_owned(),
     }))
 }
 

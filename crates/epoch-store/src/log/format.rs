@@ -49,8 +49,8 @@
 //!
 //! Two slots of 512 bytes, for even and odd numbers: magic `EPSM` (4), version 1 (1), zero (3),
 //! number of the last synced frame (8), CRC of these 16 bytes (4). It is written after each flush
-//! and synced from time to time ([`super::Log::mark_syncer`]); the higher good slot counts. Every log of
-//! this version has it.
+//! and synced on opening and from time to time ([`super::Log::mark_syncer`]); the higher good slot
+//! counts. Every log of this version has it.
 
 use bytes::{Bytes, BytesMut};
 

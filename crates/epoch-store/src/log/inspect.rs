@@ -1,10 +1,12 @@
 //! What is in a log folder, for people and tools.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::survey::Survey;
+use super::view::{LogReader, Shared, View};
 use super::{OpenError, Purged};
 use crate::fs::FileSystem;
 
@@ -64,18 +66,20 @@ pub struct TornTail {
 }
 
 /// Reads the log in `folder` and checks every checksum, as opening it would, but changes nothing
-/// and takes no lock: the node must not be running, or what it is writing looks torn.
+/// and takes no lock: the node must not be running, or what it is writing looks torn. With what
+/// reads the entries.
 ///
 /// # Errors
 /// [`OpenError`], if [`super::Log::open`] would refuse this log, the same one;
 /// [`OpenError::Io`] if there is no such folder.
-pub fn inspect(fs: &dyn FileSystem, folder: &Path) -> Result<LogReport, OpenError> {
+pub fn inspect(fs: &dyn FileSystem, folder: &Path) -> Result<(LogReport, LogReader), OpenError> {
     let survey = Survey::of(fs, folder, 0)?;
     let mut report = LogReport {
         synced: survey.synced,
         incomplete: survey.incomplete,
         ..LogReport::default()
     };
+    let mut view = View::new(0);
     if let Some(scanned) = survey.scanned {
         let (first, next) = (scanned.view.first(), scanned.view.next());
         let torn = scanned.end.torn;
@@ -90,8 +94,10 @@ pub fn inspect(fs: &dyn FileSystem, folder: &Path) -> Result<LogReport, OpenErro
             offset: torn.start,
             bytes: torn.end - torn.start,
         });
+        view = scanned.view;
     }
-    Ok(report)
+    let shared = Arc::new(Shared::new(view));
+    Ok((report, LogReader { shared }))
 }
 
 impl SegmentReport {

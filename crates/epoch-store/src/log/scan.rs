@@ -70,7 +70,7 @@ pub(super) fn scan(
         }
         expected = number.checked_add(1);
         let file = fs
-            .open(&path)
+            .open_to_read(&path)
             .map_err(|source| DiskError::new("open", &path, source))?;
         let segment = SegmentFile { path, file };
         scanner.view.add_segment(number, segment.clone());

@@ -1,10 +1,13 @@
 //! Tests of the log as a whole. By subject: ordinary use here, damage found on opening, what follows
-//! the last frame, zeros ahead, failing disks, random operations against a model.
+//! the last frame, inspection, the bytes themselves, zeros ahead, failing disks, random operations
+//! against a model, and the same with crashes.
 
 mod crashes;
 mod damage;
 mod disk_faults;
 mod filling;
+mod golden;
+mod inspection;
 mod model;
 mod sample;
 mod synced_by;

@@ -3,10 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use epoch_machine::LoadError;
-
 use super::{FILE_BYTES_MAX, META_BYTES_MAX};
-use crate::codec::DecodeError;
+use crate::codec::RowsError;
 
 /// Why a snapshot was not written or not received. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
@@ -17,9 +15,15 @@ pub enum WriteSnapshotError {
     /// More was received than a snapshot can have.
     #[error("more than {FILE_BYTES_MAX} bytes were received; the sender is broken")]
     TooLarge,
+    /// What was received is whole, and not the one announced.
+    #[error("the snapshot received is another than the one announced")]
+    Another,
     /// What was received is not a whole snapshot.
     #[error("what was received is not a whole snapshot; have it sent again")]
     Received(#[source] DamageKind),
+    /// It is written, and the older ones could not be looked through.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// The disk.
     #[error("cannot write a snapshot in {}; check space and permissions", .folder.display())]
     Io {
@@ -40,30 +44,14 @@ pub struct ReadSnapshotError {
     pub source: DamageKind,
 }
 
-/// Why there is no snapshot to start from.
+/// Why the folder of snapshots is of no use now.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenSnapshotError {
-    /// There are some, and none is whole.
-    #[error(
-        "all {count} snapshots in {} are damaged; restore one from a copy, or replace this node \
-         under a new id", .folder.display()
-    )]
-    AllDamaged {
-        /// The folder.
-        folder: PathBuf,
-        /// How many there are.
-        count: usize,
-        /// What is wrong with the newest.
-        source: ReadSnapshotError,
-    },
-    /// The disk.
-    #[error("cannot look for snapshots in {}; check permissions", .folder.display())]
-    Io {
-        /// The folder.
-        folder: PathBuf,
-        /// What the disk reported.
-        source: io::Error,
-    },
+#[error("cannot tidy the snapshots in {}; check permissions and the disk", .folder.display())]
+pub struct FolderError {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What the disk reported.
+    pub source: io::Error,
 }
 
 /// What is wrong with a snapshot.
@@ -90,20 +78,9 @@ pub enum DamageKind {
     /// A row longer than any is.
     #[error("it has a row of {0} bytes")]
     RowTooLarge(u32),
-    /// A row that is malformed or out of bounds.
-    #[error("row {row} is malformed")]
-    Row {
-        /// Its number, from 0, the head.
-        row: u64,
-        /// What is wrong with it.
-        source: DecodeError,
-    },
-    /// A row of another kind than its place says.
-    #[error("row {0} is of another kind than the head says")]
-    RowKind(u64),
-    /// Rows that do not fit together.
-    #[error("its rows do not fit together")]
-    Relation(#[from] LoadError),
+    /// Its rows are not a state.
+    #[error(transparent)]
+    Rows(#[from] RowsError),
     /// Bytes after the last row.
     #[error("there are bytes after its last row")]
     Trailing,

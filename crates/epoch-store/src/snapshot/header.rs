@@ -1,4 +1,4 @@
-//! What stands before the rows.
+//! What stands before the rows, here and in the checkpoint.
 
 use std::io::Read;
 
@@ -7,32 +7,50 @@ use super::{META_BYTES_MAX, SnapshotMeta};
 
 pub(super) const HASH_BYTES: u64 = 32;
 
-const MAGIC: &[u8; 8] = b"EPOCHSNP";
+const SNAPSHOT_MAGIC: [u8; 8] = *b"EPOCHSNP";
 const VERSION: u32 = 1;
 
-/// `None` when the opaque part is too long.
+/// Magic, version and meta; `None` when the opaque part is too long.
 pub(super) fn encode(meta: &SnapshotMeta) -> Option<Vec<u8>> {
+    let mut bytes = begin(SNAPSHOT_MAGIC);
+    put_meta(&mut bytes, meta)?;
+    Some(bytes)
+}
+
+pub(crate) fn begin(magic: [u8; 8]) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// `None` when the opaque part is too long.
+pub(crate) fn put_meta(bytes: &mut Vec<u8>, meta: &SnapshotMeta) -> Option<()> {
     let meta_bytes = u32::try_from(meta.opaque.len())
         .ok()
         .filter(|_| meta.opaque.len() <= META_BYTES_MAX)?;
-    let mut bytes = Vec::with_capacity(32 + meta.opaque.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&meta.index.to_le_bytes());
     bytes.extend_from_slice(&meta.term.to_le_bytes());
     bytes.extend_from_slice(&meta_bytes.to_le_bytes());
     bytes.extend_from_slice(&meta.opaque);
-    Some(bytes)
+    Some(())
 }
 
 pub(super) fn read(reader: &mut impl Read) -> Result<SnapshotMeta, DamageKind> {
-    if read_array(reader)? != *MAGIC {
+    read_begin(SNAPSHOT_MAGIC, reader)?;
+    read_meta(reader)
+}
+
+pub(crate) fn read_begin(magic: [u8; 8], reader: &mut impl Read) -> Result<(), DamageKind> {
+    if read_array(reader)? != magic {
         return Err(DamageKind::Magic);
     }
-    let version = u32::from_le_bytes(read_array(reader)?);
-    if version != VERSION {
-        return Err(DamageKind::Version(version));
+    match u32::from_le_bytes(read_array(reader)?) {
+        VERSION => Ok(()),
+        version => Err(DamageKind::Version(version)),
     }
+}
+
+pub(crate) fn read_meta(reader: &mut impl Read) -> Result<SnapshotMeta, DamageKind> {
     let index = u64::from_le_bytes(read_array(reader)?);
     let term = u64::from_le_bytes(read_array(reader)?);
     let meta_bytes = u32::from_le_bytes(read_array(reader)?);
@@ -49,7 +67,7 @@ pub(super) fn read(reader: &mut impl Read) -> Result<SnapshotMeta, DamageKind> {
     })
 }
 
-pub(super) fn read_array<const N: usize>(reader: &mut impl Read) -> Result<[u8; N], DamageKind> {
+pub(crate) fn read_array<const N: usize>(reader: &mut impl Read) -> Result<[u8; N], DamageKind> {
     let mut bytes = [0; N];
     reader.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -4,13 +4,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use epoch_machine::{Loader, State};
+use epoch_machine::State;
 use sha2::{Digest, Sha256};
 
 use super::error::{DamageKind, ReadSnapshotError};
 use super::header::{self, HASH_BYTES, read_array};
 use super::{SnapshotFile, SnapshotMeta, folder};
-use crate::codec::{DecodeError, SnapshotRow, decode_head, decode_row};
+use crate::codec::{RowsError, SnapshotHead, SnapshotRow, StateLoader, decode_head, decode_row};
 use crate::fs::{File, FileSystem, read_exact_at};
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ pub fn load(
     file: &SnapshotFile,
 ) -> Result<(State, SnapshotMeta), ReadSnapshotError> {
     named(&file.path, || {
-        let loaded = load_open(fs.open(&file.path)?)?;
+        let loaded = load_open(fs.open_to_read(&file.path)?)?;
         check_name(&file.path, &loaded.1)?;
         Ok(loaded)
     })
@@ -37,7 +37,7 @@ pub fn load(
 /// Reads the whole file once, for its hash, without a state.
 pub(super) fn verify(fs: &dyn FileSystem, path: &Path) -> Result<SnapshotMeta, ReadSnapshotError> {
     named(path, || {
-        let mut body = Body::open(fs.open(path)?)?;
+        let mut body = Body::open(fs.open_to_read(path)?)?;
         let meta = header::read(&mut body)?;
         check_name(path, &meta)?;
         io::copy(&mut body, &mut io::sink())?;
@@ -66,59 +66,74 @@ fn check_name(path: &Path, meta: &SnapshotMeta) -> Result<(), DamageKind> {
 }
 
 pub(super) fn load_open(file: Arc<dyn File>) -> Result<(State, SnapshotMeta), DamageKind> {
-    let mut body = Body::open(file)?;
-    let meta = header::read(&mut body)?;
-    let mut rows = zstd::Decoder::with_buffer(body)?.single_frame();
-    rows.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-    let mut rows = BufReader::with_capacity(BUFFER_BYTES, rows);
-    let state = load_rows(&mut rows)?;
-    if !rows.fill_buf()?.is_empty() {
-        return Err(DamageKind::Trailing);
+    let mut rows = Rows::open(file)?;
+    let mut loader = StateLoader::new(rows.head.clone())?;
+    while let Some(row) = rows.next()? {
+        loader.add(row)?;
     }
-    let mut body = rows.into_inner().finish();
-    if !body.fill_buf()?.is_empty() {
-        return Err(DamageKind::Trailing);
-    }
-    body.finish()?;
+    let state = loader.finish()?;
+    let meta = rows.finish()?;
     Ok((state, meta))
 }
 
-fn load_rows(reader: &mut impl Read) -> Result<State, DamageKind> {
-    let mut row = Vec::new();
-    read_row(reader, &mut row)?;
-    let malformed = |row| move |source: DecodeError| DamageKind::Row { row, source };
-    let (head, counts) = decode_head(&row).map_err(malformed(0))?;
-    let mut loader = Loader::new(head)?;
+/// The rows of a snapshot file, in their order. That they are as they were written is known only
+/// after [`Rows::finish`].
+pub(crate) struct Rows {
+    meta: SnapshotMeta,
+    head: SnapshotHead,
+    left: u64,
+    number: u64,
+    buffer: Vec<u8>,
+    reader: BufReader<zstd::Decoder<'static, Body>>,
+}
 
-    // Counts come from the file: they bound loops, and reserve nothing.
-    let mut number = 0;
-    let mut next = || {
-        number += 1;
-        read_row(reader, &mut row)?;
-        let row = decode_row(&row).map_err(malformed(number))?;
-        Ok::<_, DamageKind>((number, row))
-    };
-    for _ in 0..counts.sessions {
-        match next()? {
-            (_, SnapshotRow::Session(row)) => loader.session(row)?,
-            (number, _) => return Err(DamageKind::RowKind(number)),
-        }
+impl Rows {
+    pub(crate) fn open(file: Arc<dyn File>) -> Result<Self, DamageKind> {
+        let mut body = Body::open(file)?;
+        let meta = header::read(&mut body)?;
+        let mut reader = zstd::Decoder::with_buffer(body)?.single_frame();
+        reader.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+        let mut buffer = Vec::new();
+        read_row(&mut reader, &mut buffer)?;
+        let head = decode_head(&buffer).map_err(|source| RowsError::Row { row: 0, source })?;
+        Ok(Self {
+            meta,
+            left: head.counts.total(),
+            head,
+            number: 0,
+            buffer,
+            reader,
+        })
     }
-    for _ in 0..counts.scopes {
-        match next()? {
-            (_, SnapshotRow::Scope(row)) => loader.scope(row)?,
-            (number, _) => return Err(DamageKind::RowKind(number)),
-        }
+
+    /// The row that comes next; `None` after the last one that the head counts.
+    pub(crate) fn next(&mut self) -> Result<Option<SnapshotRow>, DamageKind> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
+        self.left = left;
+        self.number += 1;
+        read_row(&mut self.reader, &mut self.buffer)?;
+        let row = decode_row(&self.buffer).map_err(|source| RowsError::Row {
+            row: self.number,
+            source,
+        })?;
+        Ok(Some(row))
     }
-    for _ in 0..counts.spent {
-        match next()? {
-            (_, SnapshotRow::Spent(key, request_id, scope)) => {
-                loader.spent(key, request_id, &scope)?;
-            }
-            (number, _) => return Err(DamageKind::RowKind(number)),
+
+    /// Checks that nothing follows the last row, which must have been read, and the file's hash.
+    pub(crate) fn finish(mut self) -> Result<SnapshotMeta, DamageKind> {
+        if !self.reader.fill_buf()?.is_empty() {
+            return Err(DamageKind::Trailing);
         }
+        let mut body = self.reader.into_inner().finish();
+        if !body.fill_buf()?.is_empty() {
+            return Err(DamageKind::Trailing);
+        }
+        body.finish()?;
+        Ok(self.meta)
     }
-    Ok(loader.finish()?)
 }
 
 fn read_row(reader: &mut impl Read, row: &mut Vec<u8>) -> Result<(), DamageKind> {

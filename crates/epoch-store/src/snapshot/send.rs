@@ -24,7 +24,7 @@ pub struct Chunks {
 /// # Errors
 /// What the disk reports.
 pub fn chunks(fs: &dyn FileSystem, file: &SnapshotFile) -> io::Result<Chunks> {
-    let file = fs.open(&file.path)?;
+    let file = fs.open_to_read(&file.path)?;
     let length = file.size()?;
     Ok(Chunks {
         file,

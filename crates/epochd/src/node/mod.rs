@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::node_key;
 use crate::raft::{Consensus, SharedState};
@@ -58,6 +59,7 @@ impl Node {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> anyhow::Result<Arc<Self>> {
+        let begun = clock::boot();
         let folder = &settings.data_dir;
         let seed = Seed::read(folder)?;
         let lock = FolderLock::acquire(&RealFs, folder)?;
@@ -68,8 +70,10 @@ impl Node {
             folder,
             seed.clone(),
             settings.timing,
+            settings.storage,
             metrics.clone(),
             sessions,
+            begun,
         )
         .await
         .with_context(|| format!("node {} in {}", seed.node, folder.display()))?;
@@ -108,10 +112,8 @@ impl Node {
             "expiry",
             Box::pin(expiry::run(Arc::clone(&node), session_events)),
         );
-        spawn(
-            "log",
-            Box::pin(tend_log(Arc::clone(&node), settings.snapshot_log_bytes)),
-        );
+        let consensus = node.consensus.clone();
+        spawn("upkeep", Box::pin(async move { consensus.tend().await }));
         spawn(
             "proposer",
             Box::pin(proposer::run(
@@ -149,18 +151,11 @@ impl Node {
 
     /// Whether clients can be served here: by this node, or by passing on to a leader it knows.
     pub(crate) fn is_ready(&self) -> bool {
-        if self.consensus.contact().quiet_left().is_some() {
+        let contact = self.consensus.contact();
+        if contact.quiet_left().is_some() || contact.own_loss().is_some() {
             return false;
         }
         let leader = self.consensus.leader();
         self.serving().is_some() || leader.is_some_and(|(leader, _)| leader != self.id)
-    }
-}
-
-async fn tend_log(node: Arc<Node>, snapshot_log_bytes: u64) {
-    const INTERVAL: Duration = Duration::from_secs(1);
-    loop {
-        tokio::time::sleep(INTERVAL).await;
-        node.consensus.tend_log(snapshot_log_bytes).await;
     }
 }

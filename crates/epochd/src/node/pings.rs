@@ -9,6 +9,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Never ends.
 pub(super) async fn run(node: Arc<Node>) {
+    tokio::join!(ping_all(&node), node.consensus.keep_memory());
+}
+
+async fn ping_all(node: &Node) {
     let mut tick = tokio::time::interval(INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut campaigning = false;

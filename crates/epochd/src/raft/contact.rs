@@ -8,6 +8,7 @@ use std::time::Duration;
 use epoch_core::NodeId;
 use epoch_machine::{Leadership, PublicKey};
 
+use super::memory::Memory;
 use crate::clock;
 
 /// For so long after its start a process neither grants, campaigns, votes nor acknowledges
@@ -27,7 +28,10 @@ const HEARD_FOR: Duration = Duration::from_millis(500);
 
 /// Shared by transport, peer service, proposer and the leadership task.
 #[derive(Debug, Clone)]
-pub(crate) struct Contact(Arc<Mutex<Inner>>);
+pub(crate) struct Contact {
+    inner: Arc<Mutex<Inner>>,
+    memory: Memory,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -40,6 +44,10 @@ struct Inner {
     leading: Option<Leading>,
     /// When a leader's message was last accepted.
     followed: Option<Duration>,
+    /// Whether this node is writing a snapshot or checkpoint now.
+    tending: bool,
+    /// When each verified peer that does so has last said it.
+    peers_tending: BTreeMap<NodeId, Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,34 +77,79 @@ struct Leading {
     begun: Duration,
     /// When the latest message that each voter has acknowledged was sent.
     acknowledged: BTreeMap<NodeId, Duration>,
-    /// The last index that each voter or learner has acknowledged to have on its disk.
-    matched: BTreeMap<NodeId, u64>,
-    /// Those found to have lost some of it, once reported.
-    lost: BTreeSet<NodeId>,
     silent: bool,
 }
 
 impl Contact {
-    /// Begins the quiet second.
-    pub(crate) fn new(me: NodeId) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
+    /// The quiet second counts from when the process `begun`: reading the disk is a part of it.
+    pub(crate) fn new(me: NodeId, memory: Memory, begun: Duration) -> Self {
+        let inner = Inner {
             me,
-            quiet_until: clock::boot() + QUIET,
+            quiet_until: begun + QUIET,
             voters: BTreeSet::new(),
             heard: BTreeMap::new(),
             refusing: BTreeSet::new(),
             leading: None,
             followed: None,
-        })))
+            tending: false,
+            peers_tending: BTreeMap::new(),
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+            memory,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered of the peers.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Why this node has no say any more, if its disk was wiped or rolled back.
+    pub(crate) fn own_loss(&self) -> Option<String> {
+        self.memory.own_loss()
     }
 
     /// The voters now.
     pub(crate) fn set_voters(&self, voters: BTreeSet<NodeId>) {
         self.lock().voters = voters;
+    }
+
+    /// The voters, as last set.
+    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
+        self.lock().voters.clone()
+    }
+
+    /// Whether this node is writing a snapshot or checkpoint: its peers then put theirs off.
+    pub(crate) fn set_tending(&self, tending: bool) {
+        self.lock().tending = tending;
+    }
+
+    /// As last set.
+    pub(crate) fn is_tending(&self) -> bool {
+        self.lock().tending
+    }
+
+    /// A peer has said whether it is writing a snapshot or checkpoint.
+    pub(crate) fn heard_tending(&self, peer: NodeId, tending: bool) {
+        let mut inner = self.lock();
+        if tending {
+            inner.peers_tending.insert(peer, clock::boot());
+        } else {
+            inner.peers_tending.remove(&peer);
+        }
+    }
+
+    /// Whether a peer has lately said that it is writing a snapshot or checkpoint.
+    pub(crate) fn a_peer_is_tending(&self) -> bool {
+        let now = clock::boot();
+        let inner = self.lock();
+        let mut said = inner.peers_tending.values();
+        said.any(|at| now.saturating_sub(*at) <= HEARD_FOR)
     }
 
     /// How much of the quiet second is left; `None` when it is over.
@@ -175,15 +228,17 @@ impl Contact {
 
     /// Whether this node may campaign: its quiet second is over, and a quorum of the voters, this
     /// node included, has been heard lately and has no leader. Any other campaign is lost, and its
-    /// higher term would depose the leader as soon as the two can talk.
+    /// higher term would depose the leader as soon as the two can talk. Nodes that have lost what
+    /// they had acknowledged neither campaign nor count.
     pub(crate) fn may_campaign(&self) -> bool {
         let now = clock::boot();
         let inner = self.lock();
         now >= inner.quiet_until
+            && !self.memory.is_own_loss()
             && inner.is_quorum(|voter| {
                 inner.heard.get(voter).is_some_and(|peer| {
                     !peer.has_leader && now.saturating_sub(peer.at) <= HEARD_FOR
-                })
+                }) && !self.memory.is_lost(*voter)
             })
     }
 
@@ -211,7 +266,7 @@ impl Contact {
     pub(crate) fn may_speak(&self, leadership: Leadership) -> bool {
         let now = clock::boot();
         let mut inner = self.lock();
-        if now < inner.quiet_until {
+        if now < inner.quiet_until || self.memory.is_own_loss() {
             return false;
         }
         match &inner.leading {
@@ -225,8 +280,6 @@ impl Contact {
                     leadership,
                     begun: now,
                     acknowledged: BTreeMap::new(),
-                    matched: BTreeMap::new(),
-                    lost: BTreeSet::new(),
                     silent: false,
                 });
             }
@@ -260,37 +313,6 @@ impl Contact {
             *latest = (*latest).max(sent);
         }
     }
-
-    /// A peer has acknowledged, under `leadership`, to have the log up to `index` on its disk.
-    pub(crate) fn matched(&self, leadership: Leadership, peer: NodeId, index: u64) {
-        if let Some(leading) = &mut self.lock().leading
-            && leading.leadership == leadership
-        {
-            let last = leading.matched.entry(peer).or_insert(index);
-            *last = (*last).max(index);
-        }
-    }
-
-    /// Whether a peer that says that it lacks the entry at `index` has acknowledged it before,
-    /// under this very leadership: its disk was wiped or rolled back.
-    pub(crate) fn has_lost(&self, leadership: Leadership, peer: NodeId, index: u64) -> bool {
-        let mut inner = self.lock();
-        let Some(leading) = &mut inner.leading else {
-            return false;
-        };
-        let acknowledged = leading.matched.get(&peer).copied();
-        let lost = leading.leadership == leadership && acknowledged >= Some(index);
-        if lost && leading.lost.insert(peer) {
-            tracing::error!(
-                peer,
-                acknowledged,
-                lacks = index,
-                "a peer has lost what it had acknowledged: its disk was wiped or rolled back; \
-                 stop it and replace it"
-            );
-        }
-        lost
-    }
 }
 
 impl Inner {
@@ -306,10 +328,20 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::types::Position;
     use super::*;
 
+    fn begun() -> Contact {
+        let nowhere = Path::new("/nonexistent");
+        let process = crate::raft::types::ProcessId::draw();
+        let memory = Memory::open(nowhere, 1, process, Position::default()).unwrap();
+        Contact::new(1, memory, clock::boot())
+    }
+
     fn speaking() -> Contact {
-        let contact = Contact::new(1);
+        let contact = begun();
         contact.set_voters([1, 2, 3].into());
         contact.lock().quiet_until = Duration::ZERO;
         contact
@@ -329,7 +361,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_in_the_quiet_second() {
-        let contact = Contact::new(1);
+        let contact = begun();
         contact.set_voters([1].into());
         assert!(!contact.may_speak(TERM_1));
     }
@@ -369,18 +401,35 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_lacks_what_it_had_acknowledged_has_lost_it() {
+    fn a_node_that_has_lost_its_disk_neither_speaks_nor_campaigns() {
         let contact = speaking();
-        assert!(contact.may_speak(TERM_1));
-        contact.matched(TERM_1, 2, 7);
-        assert!(contact.has_lost(TERM_1, 2, 7));
-        assert!(!contact.has_lost(TERM_1, 2, 8));
-        assert!(!contact.has_lost(TERM_1, 3, 1));
-        assert!(contact.may_speak(TERM_2));
+        contact.set_voters([1].into());
+        assert!(contact.may_speak(TERM_1) && contact.may_campaign());
+        contact.memory.found_lost(2, &Position::default());
+        assert!(!contact.may_speak(TERM_1));
+        assert!(!contact.may_campaign());
+        assert!(contact.own_loss().is_some());
+    }
+
+    #[test]
+    fn a_peer_tends_for_as_long_as_it_keeps_saying_so() {
+        let contact = speaking();
+        contact.set_tending(true);
+        assert!(contact.is_tending());
         assert!(
-            !contact.has_lost(TERM_2, 2, 7),
-            "a new leadership begins from nothing"
+            !contact.a_peer_is_tending(),
+            "this node itself does not count"
         );
+        contact.heard_tending(2, true);
+        contact.heard_tending(3, false);
+        assert!(contact.a_peer_is_tending());
+        contact.heard_tending(2, false);
+        assert!(!contact.a_peer_is_tending());
+        contact.heard_tending(2, true);
+        for at in contact.lock().peers_tending.values_mut() {
+            *at = at.saturating_sub(HEARD_FOR * 2);
+        }
+        assert!(!contact.a_peer_is_tending(), "it may have ended");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! openraft's state machine over ours.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use epoch_machine::{Batch, Command, ForeignLeadership, Outcome, SessionKey, State, Ttl};
+use epoch_machine::{Batch, Command, ForeignLeadership, Outcome, SessionKey, Ttl};
 use epoch_store::codec;
 use openraft::storage::{RaftStateMachine, Snapshot};
 use openraft::{
     AnyError, EntryPayload, ErrorSubject, ErrorVerb, OptionalSend, RaftSnapshotBuilder,
     StorageIOError,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::snapshots::{Snapshots, StoredSnapshot};
+use super::hashes::Hashes;
+use super::shared::{Frozen, Replicated, SharedState};
+use super::snapshots::{SnapshotError, Snapshots, StoredSnapshot};
 use super::types::{
-    Applied, AppliedMeta, Entry, LogId, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
-    leadership,
+    Applied, Entry, LogId, SnapshotMeta, StorageError, StoredMembership, TypeConfig, leadership,
 };
+use super::upkeep::Upkeep;
 use crate::metrics::Metrics;
 
 /// What applying the log says of sessions, for the leader's leases.
@@ -28,67 +28,51 @@ pub(crate) enum SessionEvent {
     Ended(SessionKey),
 }
 
-/// The state, written by the apply loop only. Reads take a short lock and never copy the state.
-#[derive(Debug, Clone)]
-pub(crate) struct SharedState(Arc<RwLock<State>>);
-
-impl SharedState {
-    pub(crate) fn new(state: State) -> Self {
-        Self(Arc::new(RwLock::new(state)))
-    }
-
-    /// The state as of now. Not to be held across an await.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
-        // A panic ends the process, so a poisoned lock is never seen by anyone.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The apply loop's own.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: SharedState,
-    last_applied: Option<LogId>,
-    membership: StoredMembership,
     snapshots: Snapshots,
+    hashes: Hashes,
+    upkeep: Upkeep,
     /// Unbounded, since the apply loop never waits; drained all the time by the lease keeper.
     sessions: mpsc::UnboundedSender<SessionEvent>,
     metrics: Metrics,
 }
 
 impl Machine {
-    /// Goes on from `state`, which is as of `meta`.
     pub(crate) fn new(
         state: SharedState,
-        meta: Option<AppliedMeta>,
         snapshots: Snapshots,
+        upkeep: Upkeep,
+        hashes: Hashes,
         sessions: mpsc::UnboundedSender<SessionEvent>,
         metrics: Metrics,
     ) -> Self {
-        let (last_applied, membership) = match meta {
-            Some(meta) => (meta.last_log_id, meta.membership),
-            None => (None, StoredMembership::default()),
-        };
         Self {
             state,
-            last_applied,
-            membership,
             snapshots,
+            hashes,
+            upkeep,
             sessions,
             metrics,
         }
     }
 
-    fn apply_entry(&mut self, state: &mut State, entry: &Entry) -> Result<Applied, StorageError> {
-        self.last_applied = Some(entry.log_id);
+    fn apply_entry(&self, into: &mut Replicated, entry: &Entry) -> Result<Applied, StorageError> {
+        let applied = self.apply_payload(into, entry)?;
+        let index = entry.log_id.index;
+        self.hashes.applied(index, || into.state.hash());
+        Ok(applied)
+    }
+
+    fn apply_payload(&self, into: &mut Replicated, entry: &Entry) -> Result<Applied, StorageError> {
+        into.applied.last_log_id = Some(entry.log_id);
         match &entry.payload {
             EntryPayload::Blank => Ok(Applied::default()),
             EntryPayload::Membership(membership) => {
-                self.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
+                into.applied.membership =
+                    StoredMembership::new(Some(entry.log_id), membership.clone());
                 Ok(Applied::default())
             }
             EntryPayload::Normal(proposal) => {
@@ -101,7 +85,7 @@ impl Machine {
                     leadership: leadership(&entry.log_id.leader_id),
                     index: entry.log_id.index,
                 };
-                let outcomes = epoch_machine::apply(state, place, &batch);
+                let outcomes = epoch_machine::apply(&mut into.state, place, &batch);
                 self.tell(&batch, &outcomes);
                 Ok(Applied {
                     outcomes: Some(outcomes),
@@ -144,13 +128,6 @@ impl Machine {
             let _ = self.sessions.send(event);
         }
     }
-
-    fn meta(&self) -> AppliedMeta {
-        AppliedMeta {
-            last_log_id: self.last_applied,
-            membership: self.membership.clone(),
-        }
-    }
 }
 
 fn failed(
@@ -165,7 +142,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
     type SnapshotBuilder = Builder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
-        Ok((self.last_applied, self.membership.clone()))
+        let applied = self.state.applied();
+        Ok((applied.last_log_id, applied.membership))
     }
 
     async fn apply<I>(&mut self, entries: I) -> Result<Vec<Applied>, StorageError>
@@ -174,29 +152,38 @@ impl RaftStateMachine<TypeConfig> for Machine {
         I::IntoIter: OptionalSend,
     {
         let shared = self.state.clone();
-        let mut state = shared.write();
+        let mut replicated = shared.write();
         let applied = entries
             .into_iter()
-            .map(|entry| self.apply_entry(&mut state, &entry));
+            .map(|entry| self.apply_entry(&mut replicated, &entry));
         let applied = applied.collect::<Result<Vec<_>, _>>()?;
-        let counts = state.counts();
-        drop(state);
+        let counts = replicated.state.counts();
+        let last = replicated.applied.last_log_id;
+        drop(replicated);
         self.metrics.grants_held.set(counts.grants as f64);
         self.metrics.sessions.set(counts.sessions as f64);
         self.metrics.scope_rows.set(counts.rows as f64);
         self.metrics
             .applied_index
-            .set(self.last_applied.map_or(0, |id| id.index) as f64);
+            .set(last.map_or(0, |id| id.index) as f64);
         Ok(applied)
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        // The clone shares everything: applying goes on while it is written out.
-        let state = self.state.read().clone();
+        // What is frozen shares everything: applying goes on while it is written out.
+        let upkeep = self.upkeep.clone();
+        let snapshots = self.snapshots.clone();
+        let writing = self
+            .upkeep
+            .run(&self.state, move |frozen, checkpoint, pace| {
+                // What has changed before the snapshot must not be part of the chain that begins
+                // at it, nor be missing from the one that goes on if the snapshot fails.
+                upkeep.save(&frozen, &snapshots, checkpoint, pace);
+                let Frozen { state, applied, .. } = frozen;
+                snapshots.write(&state, applied, pace)
+            });
         Builder {
-            state,
-            meta: self.meta(),
-            snapshots: self.snapshots.clone(),
+            writing: Some(writing),
         }
     }
 
@@ -220,13 +207,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let (state, applied) = loaded
             .map_err(|error| failed(subject(), ErrorVerb::Read, &error))?
             .map_err(|error| failed(subject(), ErrorVerb::Read, &error))?;
-        self.last_applied = applied.last_log_id;
-        self.membership = applied.membership;
-        *self.state.write() = state;
-        tracing::info!(
-            index = self.last_applied.map(|id| id.index),
-            "snapshot installed"
-        );
+        let index = applied.last_log_id.map(|id| id.index);
+        self.hashes.clear();
+        self.state.install(state, applied);
+        tracing::info!(index, "snapshot installed");
         Ok(())
     }
 
@@ -238,22 +222,23 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 }
 
-/// Writes one snapshot file from a clone of the state.
+/// A snapshot file that is being written on the upkeep thread.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    state: State,
-    meta: AppliedMeta,
-    snapshots: Snapshots,
+    writing: Option<oneshot::Receiver<Result<StoredSnapshot, SnapshotError>>>,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot<TypeConfig>, StorageError> {
-        let (state, meta) = (self.state.clone(), self.meta.clone());
-        let snapshots = self.snapshots.clone();
-        let written = tokio::task::spawn_blocking(move || snapshots.write(&state, meta)).await;
-        let stored = written
-            .map_err(|error| failed(ErrorSubject::Snapshot(None), ErrorVerb::Write, &error))?
-            .map_err(|error| failed(ErrorSubject::Snapshot(None), ErrorVerb::Write, &error))?;
+        let subject = || ErrorSubject::Snapshot(None);
+        let writing = self.writing.take().ok_or_else(|| {
+            let twice = std::io::Error::other("a snapshot is built once");
+            failed(subject(), ErrorVerb::Write, &twice)
+        })?;
+        let stored = writing
+            .await
+            .map_err(|error| failed(subject(), ErrorVerb::Write, &error))?
+            .map_err(|error| failed(subject(), ErrorVerb::Write, &error))?;
         Ok(Snapshot {
             meta: stored.meta(),
             snapshot: Box::new(stored),

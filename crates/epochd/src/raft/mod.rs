@@ -9,13 +9,24 @@
 )]
 
 mod contact;
+mod fetch;
+mod hashes;
+mod identity;
+mod introduction;
 mod log_store;
 mod machine;
+mod memory;
 mod network;
 mod owner;
 mod peer_service;
+mod replay;
+mod shared;
 mod snapshots;
+mod tending;
+#[cfg(test)]
+mod test_node;
 mod types;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +36,8 @@ use std::time::Duration;
 use epoch_core::NodeId;
 use epoch_machine::{Batch, ForeignLeadership, Leadership, Outcome, PublicKey, State};
 use epoch_proto::raft::peer_service_server::PeerServiceServer;
-use epoch_store::{OpenError, codec, snapshot::OpenSnapshotError};
+use epoch_store::recovery::{self, Places, RecoverError, Recovered, Recovery};
+use epoch_store::{LogOptions, codec};
 use openraft::storage::RaftLogStorage as _;
 use openraft::{ServerState, SnapshotPolicy};
 use tokio::sync::{mpsc, watch};
@@ -33,20 +45,29 @@ use tonic::transport::Channel;
 
 use contact::Answer;
 pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
-pub(crate) use machine::{SessionEvent, SharedState};
-pub(crate) use network::Identity;
+pub(crate) use identity::Identity;
+pub(crate) use machine::SessionEvent;
 pub(crate) use peer_service::PeerServer;
+pub(crate) use replay::{Replay, describe_log_id, describe_vote};
+pub(crate) use shared::SharedState;
 
+use self::hashes::Hashes;
+use self::introduction::Introductions;
 use self::log_store::LogStore;
 use self::machine::Machine;
+use self::memory::{Memory, MemoryError};
 use self::network::{PEER_MESSAGE_BYTES_MAX, Peers};
 use self::owner::{OwnerCheck, OwnerError};
-use self::snapshots::{SnapshotError, Snapshots};
-use self::types::{Metrics as RaftMetrics, Proposal, Raft, Vote};
+use self::snapshots::Snapshots;
+use self::tending::Tending;
+use self::types::{Metrics as RaftMetrics, Position, ProcessId, Proposal, Raft, Vote};
+use self::upkeep::Upkeep;
 use crate::metrics::Metrics;
 use crate::seed::{Addresses, Seed};
-use crate::settings::Timing;
+use crate::settings::{Storage, Timing};
 
+/// The one Raft group there is.
+pub(crate) const GROUP: u32 = 0;
 /// Entries in one append at most: with batches of 256 KiB, below [`PEER_MESSAGE_BYTES_MAX`].
 const APPEND_ENTRIES_MAX: u64 = 64;
 /// Lets a snapshot of the largest state through.
@@ -58,19 +79,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why a node's consensus did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    #[error("the log cannot be opened")]
-    Log(#[from] OpenError),
-    #[error("the snapshots cannot be opened")]
-    Snapshots(#[from] OpenSnapshotError),
-    #[error("the newest snapshot cannot be read")]
-    Snapshot(#[from] SnapshotError),
-    #[error(
-        "the log begins after index {purged}, and no snapshot reaches that far: \
-         restore the snapshot files, or replace the node"
-    )]
-    Gap { purged: u64 },
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    #[error("the newest state's log id and membership do not decode: replace the node")]
+    Meta(#[from] postcard::Error),
     #[error(transparent)]
     Owner(#[from] OwnerError),
+    #[error("what is remembered of the peers cannot be used")]
+    Memory(#[from] MemoryError),
     #[error("heartbeat and election times do not fit: {0}")]
     Timing(#[from] openraft::ConfigError),
     #[error("the consensus core does not start: {0}")]
@@ -115,9 +131,11 @@ pub(crate) struct Consensus {
     raft: Raft,
     contact: Contact,
     peers: Peers,
+    introductions: Introductions,
     seed: Arc<Seed>,
     log: LogStore,
     snapshots: Snapshots,
+    tending: Arc<tokio::sync::Mutex<Tending>>,
     identity: Identity,
 }
 
@@ -129,57 +147,83 @@ impl std::fmt::Debug for Consensus {
 
 impl Consensus {
     /// Reads what is on the disk and starts the core, which does not campaign before
-    /// [`Consensus::set_campaigning`] lets it.
+    /// [`Consensus::set_campaigning`] lets it. `begun` is when this process began.
+    ///
+    /// Where the states on the disk do not reach the log, a peer's snapshot is fetched first,
+    /// however long that takes.
     pub(crate) async fn start(
         folder: &Path,
         seed: Seed,
         timing: Timing,
+        storage: Storage,
         metrics: Metrics,
         sessions: mpsc::UnboundedSender<SessionEvent>,
+        begun: Duration,
     ) -> Result<(Self, SharedState), StartError> {
-        const GROUP: u32 = 0;
         let identity = Identity {
             cluster_id: seed.cluster_id,
             incarnation: seed.incarnation,
             group: GROUP,
             me: seed.node,
+            process: ProcessId::draw(),
         };
-        let contact = Contact::new(seed.node);
         let owner = OwnerCheck::begin(folder, &seed)?;
-        let snapshots = Snapshots::open(&folder.join("snapshots"))?;
-        let (state, meta) = match snapshots.newest() {
-            Some(stored) => {
-                let (state, meta) = stored.load()?;
-                (state, Some(meta))
-            }
-            None => (State::new(seed.cluster_id, seed.incarnation, GROUP), None),
-        };
-        let log = LogStore::open(&folder.join("log"), seed.node, metrics.clone())?;
-        owner.finish(log.was_new(), meta.is_some())?;
-        let snapshot_index = meta
-            .as_ref()
-            .and_then(|meta| meta.last_log_id)
-            .map(|id| id.index);
-        if let Some(purged) = log.purged_index()
-            && snapshot_index.is_none_or(|index| index < purged)
-        {
-            return Err(StartError::Gap { purged });
-        }
-        let state = SharedState::new(state);
-        let machine = Machine::new(state.clone(), meta, snapshots.clone(), sessions, metrics);
-        let peers = Peers::new(identity, contact.clone());
+        let Recovered {
+            log,
+            snapshots,
+            checkpoint,
+            state,
+            meta,
+            ..
+        } = recovered(folder, &seed, identity, storage).await?;
+        let applied = meta.as_ref().map(snapshots::applied_of).transpose()?;
+        let log = LogStore::new(log, seed.node, metrics.clone());
+        owner.finish(log.was_new(), applied.is_some())?;
+        let applied = applied.unwrap_or_default();
+
+        let position = log.position().await;
+        let mut start = position.map_err(|error| StartError::Core(error.to_string()))?;
+        // A snapshot that was installed just before a crash can be ahead of the log.
+        start.last = start.last.max(applied.last_log_id);
+        let memory = Memory::open(folder, seed.node, identity.process, start)?;
+        let contact = Contact::new(seed.node, memory, begun);
+        let hashes = Hashes::new(seed.node);
+        let introductions = Introductions::new(contact.clone(), hashes.clone());
+        let snapshots = Snapshots::new(snapshots);
+        let upkeep = Upkeep::start(checkpoint, contact.clone());
+        let state = SharedState::new(state, applied);
+        let machine = Machine::new(
+            state.clone(),
+            snapshots.clone(),
+            upkeep.clone(),
+            hashes,
+            sessions,
+            metrics,
+        );
+        let peers = Peers::new(identity, contact.clone(), introductions.clone());
         let config = Arc::new(config(&seed, timing)?);
         let raft = Raft::new(seed.node, config, peers.clone(), log.clone(), machine)
             .await
             .map_err(|error| StartError::Core(error.to_string()))?;
+        let tending = Tending::new(
+            storage,
+            raft.clone(),
+            log.clone(),
+            snapshots.clone(),
+            state.clone(),
+            upkeep,
+            contact.clone(),
+        );
         let seed = Arc::new(seed);
         let consensus = Self {
             raft,
             contact,
             peers,
+            introductions,
             seed,
             log,
             snapshots,
+            tending: Arc::new(tokio::sync::Mutex::new(tending)),
             identity,
         };
         consensus.contact.set_voters(consensus.view_now().voters());
@@ -191,6 +235,7 @@ impl Consensus {
         let server = PeerServer {
             identity: self.identity,
             contact: self.contact.clone(),
+            introductions: self.introductions.clone(),
             raft: self.raft.clone(),
             snapshots: self.snapshots.clone(),
             public_key,
@@ -225,6 +270,11 @@ impl Consensus {
             };
             self.contact.heard(node, answer);
         }
+    }
+
+    /// Keeps what is remembered of the peers on the disk. Never ends.
+    pub(crate) async fn keep_memory(&self) {
+        self.contact.memory().keep().await;
     }
 
     /// How things stand.
@@ -383,22 +433,9 @@ impl Consensus {
         }
     }
 
-    /// Makes a snapshot when the log has grown by `bytes` since the last one, and purges what two
-    /// snapshots cover.
-    pub(crate) async fn tend_log(&self, bytes: u64) {
-        let newest = self
-            .snapshots
-            .newest()
-            .and_then(|stored| stored.meta().last_log_id);
-        let since = newest.map_or(0, |id| id.index.saturating_add(1));
-        if self.log.bytes_since(since) >= bytes {
-            drop(self.raft.trigger().snapshot().await);
-        }
-        if let Some(index) = self.snapshots.purgeable()
-            && self.log.purged_index().is_none_or(|purged| purged < index)
-        {
-            drop(self.raft.trigger().purge_log(index).await);
-        }
+    /// Keeps log, snapshots and checkpoint in proportion. Never ends.
+    pub(crate) async fn tend(&self) {
+        self.tending.lock().await.run().await;
     }
 
     /// Stops the core.
@@ -406,6 +443,50 @@ impl Consensus {
         if let Err(error) = self.raft.shutdown().await {
             tracing::warn!(%error, "the consensus core did not stop cleanly");
         }
+    }
+}
+
+/// What is wrong with the folder's owner and with what is remembered of the peers. Changes nothing.
+pub(crate) fn check_small_files(folder: &Path, seed: &Seed) -> Vec<anyhow::Error> {
+    let owner = OwnerCheck::begin(folder, seed).err();
+    let memory = Memory::open(folder, seed.node, ProcessId::draw(), Position::default()).err();
+    let owner = owner.into_iter().map(anyhow::Error::new);
+    owner
+        .chain(memory.into_iter().map(anyhow::Error::new))
+        .collect()
+}
+
+/// Opens all that is stored; with a peer's snapshot, if nothing here reaches the log.
+async fn recovered(
+    folder: &Path,
+    seed: &Seed,
+    identity: Identity,
+    storage: Storage,
+) -> Result<Recovered, StartError> {
+    let options = LogOptions {
+        segment_bytes_max: storage.log_segment_bytes,
+        ..LogOptions::default()
+    };
+    loop {
+        let fresh = State::new(seed.cluster_id, seed.incarnation, GROUP);
+        let places = Places::real(folder);
+        let recovering =
+            tokio::task::spawn_blocking(move || recovery::recover(&places, options, fresh));
+        let found = recovering
+            .await
+            .map_err(|error| StartError::Core(error.to_string()))??;
+        let short = match found {
+            Recovery::Whole(recovered) => return Ok(*recovered),
+            Recovery::Short(short) => short,
+        };
+        tracing::error!(
+            node = seed.node,
+            newest = short.index,
+            purged = short.purged,
+            "no state on this disk reaches the log: fetching a peer's snapshot"
+        );
+        let snapshots = Snapshots::new(short.snapshots);
+        fetch::fetch_snapshot(identity, &seed.nodes, &snapshots, short.purged).await;
     }
 }
 

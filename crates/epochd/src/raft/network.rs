@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use epoch_core::{ClusterId, Incarnation, NodeId};
+use epoch_core::NodeId;
 use epoch_machine::Leadership;
 use epoch_proto::raft::peer_service_client::PeerServiceClient;
 use epoch_proto::raft::{Envelope, PingRequest, PingResponse, Reply, SnapshotPart, snapshot_part};
@@ -21,10 +21,14 @@ use openraft::storage::Snapshot;
 use openraft::{OptionalSend, RaftNetwork, RaftNetworkFactory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::contact::Contact;
-use super::types::{TypeConfig, Vote, leadership, without_own_leadership};
+use super::identity::Identity;
+use super::introduction::{Introductions, decode_position};
+use super::memory::Refusal;
+use super::types::{LogId, ProcessId, TypeConfig, Vote, leadership, without_own_leadership};
 use crate::clock;
 use crate::seed::Addresses;
 
@@ -36,28 +40,20 @@ const PEER_KEEPALIVE: Duration = Duration::from_millis(250);
 const PEER_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 const PING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A snapshot of the largest state, over a slow network.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What every peer message says of its sender.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Identity {
-    pub(crate) cluster_id: ClusterId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) group: u32,
-    pub(crate) me: NodeId,
-}
-
-impl Identity {
-    pub(crate) fn envelope(&self, to: NodeId, body: Bytes) -> Envelope {
-        Envelope {
-            cluster_id: Bytes::copy_from_slice(self.cluster_id.0.as_bytes()),
-            incarnation: Bytes::copy_from_slice(self.incarnation.0.as_bytes()),
-            group: self.group,
-            from: self.me,
-            to,
-            body,
-        }
-    }
+/// A channel to a peer listener; connects when first used.
+///
+/// # Errors
+/// The address is not one.
+pub(crate) fn connect(address: &str) -> Result<Channel, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(PEER_CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PEER_KEEPALIVE)
+        .keep_alive_timeout(PEER_KEEPALIVE)
+        .keep_alive_while_idle(true)
+        .connect_lazy())
 }
 
 /// Connections to peers, one a peer, shared by all that talk to it.
@@ -65,14 +61,16 @@ impl Identity {
 pub(crate) struct Peers {
     identity: Identity,
     contact: Contact,
+    introductions: Introductions,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
 }
 
 impl Peers {
-    pub(crate) fn new(identity: Identity, contact: Contact) -> Self {
+    pub(crate) fn new(identity: Identity, contact: Contact, introductions: Introductions) -> Self {
         Self {
             identity,
             contact,
+            introductions,
             channels: Arc::default(),
         }
     }
@@ -92,31 +90,46 @@ impl Peers {
         {
             return Ok(channel.clone());
         }
-        let channel = Endpoint::from_shared(format!("http://{address}"))?
-            .connect_timeout(PEER_CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PEER_KEEPALIVE)
-            .keep_alive_timeout(PEER_KEEPALIVE)
-            .keep_alive_while_idle(true)
-            .connect_lazy();
+        let channel = connect(address)?;
         channels.insert(node, (address.to_owned(), channel.clone()));
         Ok(channel)
     }
 
-    /// Asks a peer who it is.
+    /// Asks a peer who it is, and says who this node is.
     pub(crate) async fn ping(&self, node: NodeId, address: &str) -> Option<PingResponse> {
         let mut client = PeerServiceClient::new(self.channel(node, address).ok()?);
-        let envelope = Some(self.identity.envelope(node, Bytes::new()));
-        let answer =
-            tokio::time::timeout(PING_TIMEOUT, client.ping(PingRequest { envelope })).await;
+        let request = PingRequest {
+            envelope: Some(self.identity.envelope(node, Bytes::new())),
+            introduction: self.introductions.say(node).ok(),
+        };
+        let answer = tokio::time::timeout(PING_TIMEOUT, client.ping(request)).await;
         match answer.ok()? {
-            Ok(answer) => Some(answer.into_inner()).filter(|answer| answer.node == node),
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                if answer.node != node {
+                    return None;
+                }
+                self.hear(&answer);
+                Some(answer)
+            }
             Err(status) => {
                 if status.code() == tonic::Code::PermissionDenied {
                     self.contact.refused(node, status.message());
                 }
                 None
             }
+        }
+    }
+
+    fn hear(&self, answer: &PingResponse) {
+        let process = ProcessId(answer.process);
+        let introduction = answer.introduction.as_ref();
+        if let Err(error) = self.introductions.hear(answer.node, process, introduction) {
+            tracing::debug!(peer = answer.node, %error, "an introduction does not parse");
+        }
+        let remembered = answer.remembered.as_deref().map(decode_position);
+        if let Some(Ok(remembered)) = remembered {
+            self.contact.memory().found_lost(answer.node, &remembered);
         }
     }
 }
@@ -149,25 +162,29 @@ enum CallError {
     #[error("the peer's address does not parse")]
     Address(#[source] tonic::transport::Error),
     #[error("the peer cannot be reached")]
-    Status(#[from] Box<tonic::Status>),
+    Status(#[from] Box<Status>),
     #[error("a message does not encode or decode")]
     Codec(#[from] postcard::Error),
     #[error("the snapshot cannot be read")]
     Snapshot(#[from] std::io::Error),
     #[error("no longer wanted")]
     Cancelled,
-    /// Passed on, this would end the leader: the consensus library takes it for a broken promise
-    /// of the log, which it is.
-    #[error("node {node} has lost its log at or before index {index}: replace it")]
-    Lost { node: NodeId, index: u64 },
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("this node has lost what it had acknowledged")]
+    OwnLoss,
 }
 
-type Call =
-    for<'a> fn(
-        &'a mut PeerServiceClient<Channel>,
-        Envelope,
-    )
-        -> futures::future::BoxFuture<'a, Result<tonic::Response<Reply>, tonic::Status>>;
+/// The end of the log that an append speaks of.
+pub(crate) fn last_log_id(request: &AppendEntriesRequest<TypeConfig>) -> Option<LogId> {
+    let last = request.entries.last().map(|entry| entry.log_id);
+    last.or(request.prev_log_id)
+}
+
+type Call = for<'a> fn(
+    &'a mut PeerServiceClient<Channel>,
+    Envelope,
+) -> futures::future::BoxFuture<'a, Result<tonic::Response<Reply>, Status>>;
 
 impl PeerClient {
     fn client(&self) -> Result<PeerServiceClient<Channel>, CallError> {
@@ -184,14 +201,27 @@ impl PeerClient {
         &self,
         request: &impl Serialize,
         call: Call,
-    ) -> Result<A, CallError> {
+    ) -> Result<(A, ProcessId), CallError> {
+        self.reachable()?;
         let body = Bytes::from(postcard::to_stdvec(request)?);
         let envelope = self.peers.identity.envelope(self.target, body);
         let reply = call(&mut self.client()?, envelope)
             .await
             .map_err(Box::new)?
             .into_inner();
-        Ok(postcard::from_bytes(&reply.body)?)
+        Ok((postcard::from_bytes(&reply.body)?, ProcessId(reply.process)))
+    }
+
+    /// Nothing is said to a node that has lost what it had acknowledged, nor by one.
+    fn reachable(&self) -> Result<(), CallError> {
+        let memory = self.peers.contact.memory();
+        if memory.is_own_loss() {
+            Err(CallError::OwnLoss)
+        } else if memory.is_lost(self.target) {
+            Err(Refusal::Lost(self.target).into())
+        } else {
+            Ok(())
+        }
     }
 
     /// The leadership under which `vote` speaks, if this node may speak under it.
@@ -208,11 +238,37 @@ impl PeerClient {
         without_own_leadership(vote, self.peers.identity.me)
     }
 
+    /// Takes in what the answer to an append says of the peer's log.
+    fn remember(
+        &self,
+        request: &AppendEntriesRequest<TypeConfig>,
+        response: &AppendEntriesResponse<NodeId>,
+        process: ProcessId,
+    ) -> Result<(), Refusal> {
+        let memory = self.peers.contact.memory();
+        let (peer, vote) = (self.target, *request.vote.leader_id());
+        match response {
+            AppendEntriesResponse::Success => {
+                memory.record(peer, process, vote, last_log_id(request))
+            }
+            AppendEntriesResponse::PartialSuccess(matched) => {
+                memory.record(peer, process, vote, *matched)
+            }
+            AppendEntriesResponse::Conflict => match request.prev_log_id {
+                Some(prev) => memory.lacks(peer, process, vote, prev.index),
+                None => memory.admit(peer, process),
+            },
+            AppendEntriesResponse::HigherVote(_) => memory.admit(peer, process),
+        }
+    }
+
     async fn send_snapshot(
         &self,
         vote: Vote,
         snapshot: Snapshot<TypeConfig>,
     ) -> Result<SnapshotResponse<NodeId>, CallError> {
+        self.reachable()?;
+        let last = snapshot.meta.last_log_id;
         let body = Bytes::from(postcard::to_stdvec(&(vote, &snapshot.meta))?);
         let envelope = self.peers.identity.envelope(self.target, body);
         let first = SnapshotPart {
@@ -243,6 +299,13 @@ impl PeerClient {
         }
         let reply = answer.map_err(Box::new)?.into_inner();
         let response: SnapshotResponse<NodeId> = postcard::from_bytes(&reply.body)?;
+        let process = ProcessId(reply.process);
+        let memory = self.peers.contact.memory();
+        if response.vote.leader_id() == vote.leader_id() {
+            memory.record(self.target, process, *vote.leader_id(), last)?;
+        } else {
+            memory.admit(self.target, process)?;
+        }
         Ok(SnapshotResponse {
             vote: self.received(response.vote),
         })
@@ -258,7 +321,8 @@ fn rpc_error(error: CallError) -> RPCError<NodeId, Addresses, RaftError<NodeId>>
         CallError::Silent
         | CallError::Address(_)
         | CallError::Status(_)
-        | CallError::Lost { .. } => RPCError::Unreachable(Unreachable::new(&error)),
+        | CallError::Refused(_)
+        | CallError::OwnLoss => RPCError::Unreachable(Unreachable::new(&error)),
         CallError::Codec(_) | CallError::Snapshot(_) | CallError::Cancelled => {
             RPCError::Network(NetworkError::new(&error))
         }
@@ -273,40 +337,19 @@ impl RaftNetwork<TypeConfig> for PeerClient {
     ) -> RpcResult<AppendEntriesResponse<NodeId>> {
         let leadership = self.speaking(&request.vote).map_err(rpc_error)?;
         let sent = clock::boot();
-        let first = request.prev_log_id.map(|id| id.index);
-        let last = request.entries.last().map(|entry| entry.log_id.index);
-        let response = self
+        let (response, process) = self
             .call(&request, |client, envelope| {
                 Box::pin(client.append(envelope))
             })
             .await
             .map_err(rpc_error)?;
-        let contact = &self.peers.contact;
-        match &response {
-            AppendEntriesResponse::HigherVote(vote) => {
-                return Ok(AppendEntriesResponse::HigherVote(self.received(*vote)));
-            }
-            AppendEntriesResponse::Success => {
-                if let Some(index) = last.or(first) {
-                    contact.matched(leadership, self.target, index);
-                }
-            }
-            AppendEntriesResponse::PartialSuccess(matched) => {
-                if let Some(id) = matched {
-                    contact.matched(leadership, self.target, id.index);
-                }
-            }
-            AppendEntriesResponse::Conflict => {
-                if let Some(index) = first
-                    && contact.has_lost(leadership, self.target, index)
-                {
-                    return Err(rpc_error(CallError::Lost {
-                        node: self.target,
-                        index,
-                    }));
-                }
-            }
+        // Before the consensus library counts it.
+        self.remember(&request, &response, process)
+            .map_err(|refusal| rpc_error(refusal.into()))?;
+        if let AppendEntriesResponse::HigherVote(vote) = response {
+            return Ok(AppendEntriesResponse::HigherVote(self.received(vote)));
         }
+        let contact = &self.peers.contact;
         contact.acknowledged(leadership, self.target, sent);
         Ok(response)
     }
@@ -316,10 +359,17 @@ impl RaftNetwork<TypeConfig> for PeerClient {
         request: VoteRequest<NodeId>,
         _option: RPCOption,
     ) -> RpcResult<VoteResponse<NodeId>> {
-        let response: VoteResponse<NodeId> = self
+        let (response, process): (VoteResponse<NodeId>, _) = self
             .call(&request, |client, envelope| Box::pin(client.vote(envelope)))
             .await
             .map_err(rpc_error)?;
+        let memory = self.peers.contact.memory();
+        let counts = if response.vote_granted {
+            memory.record(self.target, process, *response.vote.leader_id(), None)
+        } else {
+            memory.admit(self.target, process)
+        };
+        counts.map_err(|refusal| rpc_error(refusal.into()))?;
         Ok(VoteResponse {
             vote: self.received(response.vote),
             ..response
@@ -352,4 +402,107 @@ impl RaftNetwork<TypeConfig> for PeerClient {
 
 fn streaming_error(error: CallError) -> StreamingError<TypeConfig, Fatal<NodeId>> {
     StreamingError::Unreachable(Unreachable::new(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_node::TestNode;
+    use super::super::types::LeaderId;
+    use super::*;
+
+    /// Two nodes past their quiet second that have verified each other, and the way from the
+    /// first to the other.
+    async fn two() -> (TestNode, TestNode, PeerClient) {
+        let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+        one.ping(&two).await;
+        one.ping(&two).await;
+        for node in [&one, &two] {
+            node.quiet_second_over().await;
+        }
+        let mut peers = one.consensus.peers.clone();
+        let client = peers.new_client(two.id, &two.addresses).await;
+        (one, two, client)
+    }
+
+    async fn append(
+        client: &mut PeerClient,
+        prev: Option<LogId>,
+    ) -> RpcResult<AppendEntriesResponse<NodeId>> {
+        let request = AppendEntriesRequest {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: prev,
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        let option = RPCOption::new(Duration::from_secs(1));
+        client.append_entries(request, option).await
+    }
+
+    #[tokio::test]
+    async fn an_acknowledgement_is_remembered_when_it_is_counted() {
+        let (one, two, mut client) = two().await;
+        let answer = append(&mut client, None).await.unwrap();
+        assert_eq!(answer, AppendEntriesResponse::Success);
+        // On an empty disk the node would be lost.
+        let wiped = TestNode::start(two.id).await;
+        one.ping(&wiped).await;
+        let memory = one.consensus.contact.memory();
+        let remembered = memory.remembered_of_lost(two.id).unwrap();
+        assert_eq!(remembered.vote, Some(LeaderId::new(1, 1)));
+        // What it would say now is not asked for.
+        let refused = append(&mut client, None).await.unwrap_err();
+        assert!(matches!(refused, RPCError::Unreachable(_)), "{refused}");
+        assert!(refused.to_string().contains("node 2 has lost"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_process_that_is_not_verified_is_none() {
+        let (one, two, _) = two().await;
+        // The same node again, honestly: it knows this one, and is not known yet.
+        let again = TestNode::start(two.id).await;
+        again.ping(&one).await;
+        let memory = again.consensus.contact.memory();
+        let process = one.consensus.contact.memory().process();
+        assert_eq!(memory.admit(one.id, process), Ok(()));
+        again.quiet_second_over().await;
+        let mut peers = one.consensus.peers.clone();
+        let mut client = peers.new_client(two.id, &again.addresses).await;
+        let refused = append(&mut client, None).await.unwrap_err();
+        assert!(matches!(refused, RPCError::Unreachable(_)), "{refused}");
+        assert!(refused.to_string().contains("not verified"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_conflict_below_what_was_acknowledged_never_reaches_the_core() {
+        let (one, two, mut client) = two().await;
+        append(&mut client, None).await.unwrap();
+        let last = LogId::new(LeaderId::new(1, 1), 10);
+        let later = LogId::new(LeaderId::new(1, 1), 11);
+        let memory = one.consensus.contact.memory();
+        let process = two.consensus.contact.memory().process();
+        memory
+            .record(two.id, process, last.leader_id, Some(last))
+            .unwrap();
+        let answer = append(&mut client, Some(later)).await.unwrap();
+        assert_eq!(answer, AppendEntriesResponse::Conflict, "an ordinary one");
+        let refused = append(&mut client, Some(last)).await.unwrap_err();
+        assert!(refused.to_string().contains("node 2 has lost"), "{refused}");
+        assert!(memory.is_lost(two.id));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_lost_its_disk_sends_nothing() {
+        let (one, _two, mut client) = two().await;
+        let memory = one.consensus.contact.memory();
+        memory.found_lost(2, &super::super::types::Position::default());
+        let request = VoteRequest::new(Vote::new(5, 1), None);
+        let option = RPCOption::new(Duration::from_secs(1));
+        let refused = client.vote(request, option).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("this node has lost"),
+            "{refused}"
+        );
+        let refused = append(&mut client, None).await.unwrap_err();
+        assert!(matches!(refused, RPCError::Unreachable(_)), "{refused}");
+    }
 }

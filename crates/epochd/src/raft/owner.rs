@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use epoch_core::{ClusterId, Incarnation, NodeId};
-use epoch_store::{RealFs, read_bounded, write_durably};
+use epoch_store::{RealFs, read_sealed, write_sealed};
 use serde::{Deserialize, Serialize};
 
 use crate::seed::Seed;
@@ -38,6 +38,8 @@ pub(crate) enum OwnerError {
     Missing(PathBuf),
     #[error("{} cannot be read or written", .path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error("{} is damaged: put the file back", .path.display())]
+    Damaged { path: PathBuf },
     #[error("{} is malformed: put the file back", .path.display())]
     Malformed {
         path: PathBuf,
@@ -70,11 +72,14 @@ impl OwnerCheck {
             node: seed.node,
         };
         let path = folder.join(OWNER_FILE);
-        let known = match read_bounded(&RealFs, &path, OWNER_BYTES_MAX) {
-            Ok(bytes) => Some(
-                serde_json::from_slice::<Owner>(&bytes)
+        let known = match read_sealed(&RealFs, &path, OWNER_BYTES_MAX) {
+            Ok(text) => Some(
+                serde_json::from_str::<Owner>(&text)
                     .map_err(|source| OwnerError::Malformed { path, source })?,
             ),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(OwnerError::Damaged { path });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(OwnerError::Io { path, source }),
         };
@@ -106,13 +111,13 @@ impl OwnerCheck {
             (false, false) => Err(OwnerError::Missing(self.folder)),
             (true, false) => {
                 let path = self.folder.join(OWNER_FILE);
-                let json = serde_json::to_vec_pretty(&self.seed).map_err(|source| {
+                let json = serde_json::to_string_pretty(&self.seed).map_err(|source| {
                     OwnerError::Malformed {
                         path: path.clone(),
                         source,
                     }
                 })?;
-                write_durably(&RealFs, &path, &json)
+                write_sealed(&RealFs, &path, &json)
                     .map_err(|source| OwnerError::Io { path, source })
             }
         }

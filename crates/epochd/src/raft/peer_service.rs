@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
+use epoch_core::NodeId;
 use epoch_machine::PublicKey;
 use epoch_proto::raft::peer_service_server::PeerService;
 use epoch_proto::raft::{Envelope, PingRequest, PingResponse, Reply, SnapshotPart, snapshot_part};
@@ -14,15 +15,23 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::contact::Contact;
-use super::network::Identity;
-use super::snapshots::Snapshots;
-use super::types::{Raft, SnapshotMeta, TypeConfig, Vote, without_own_leadership};
+use super::identity::Identity;
+use super::introduction::{Introductions, encode_position};
+use super::memory::Refusal;
+use super::network::last_log_id;
+use super::snapshots::{Snapshots, StoredSnapshot};
+use super::types::{
+    LogId, ProcessId, Raft, SnapshotMeta, TypeConfig, Vote, without_own_leadership,
+};
+
+type Parts = Pin<Box<dyn Stream<Item = Result<SnapshotPart, Status>> + Send>>;
 
 /// Serves peers.
 #[derive(Clone)]
 pub(crate) struct PeerServer {
     pub(crate) identity: Identity,
     pub(crate) contact: Contact,
+    pub(crate) introductions: Introductions,
     pub(crate) raft: Raft,
     pub(crate) snapshots: Snapshots,
     pub(crate) public_key: PublicKey,
@@ -44,12 +53,26 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Status> {
     }
 }
 
-fn reply(value: &impl Serialize) -> Result<Response<Reply>, Status> {
-    let body = postcard::to_stdvec(value)
-        .map_err(|error| Status::internal(format!("the answer does not encode: {error}")))?;
-    Ok(Response::new(Reply {
-        body: Bytes::from(body),
-    }))
+fn encode(value: &impl Serialize) -> Result<Bytes, Status> {
+    postcard::to_stdvec(value)
+        .map(Bytes::from)
+        .map_err(|error| Status::internal(format!("the answer does not encode: {error}")))
+}
+
+/// Whose message it is.
+#[derive(Debug, Clone, Copy)]
+struct Sender {
+    node: NodeId,
+    process: ProcessId,
+}
+
+impl From<&Envelope> for Sender {
+    fn from(envelope: &Envelope) -> Self {
+        Self {
+            node: envelope.from,
+            process: ProcessId(envelope.process),
+        }
+    }
 }
 
 /// Runs `work` to its end even if the caller goes away: a cancelled append would leave it half
@@ -67,37 +90,43 @@ fn raft_status(error: &impl std::fmt::Display) -> Status {
 }
 
 impl PeerServer {
-    /// The body of an envelope that is meant for this node, once it may answer.
-    fn open(&self, envelope: Option<Envelope>) -> Result<Bytes, Status> {
-        let body = self.check(envelope)?;
+    /// An envelope that is meant for this node, once it may answer.
+    fn open(&self, envelope: Envelope) -> Result<Envelope, Status> {
+        self.identity.check(&envelope)?;
+        self.has_a_say()?;
         match self.contact.quiet_left() {
-            None => Ok(body),
+            None => Ok(envelope),
             Some(_) => Err(Status::unavailable("quiet: the process has just started")),
         }
     }
 
-    fn check(&self, envelope: Option<Envelope>) -> Result<Bytes, Status> {
-        let refused = |what: &str| {
-            Err(Status::permission_denied(format!(
-                "this node is of another {what}"
-            )))
-        };
-        let Some(envelope) = envelope else {
-            return Err(Status::invalid_argument("no envelope"));
-        };
-        if *envelope.cluster_id != *self.identity.cluster_id.0.as_bytes() {
-            return refused("cluster");
+    fn has_a_say(&self) -> Result<(), Status> {
+        match self.contact.own_loss() {
+            None => Ok(()),
+            Some(why) => Err(Status::failed_precondition(why)),
         }
-        if *envelope.incarnation != *self.identity.incarnation.0.as_bytes() {
-            return refused("incarnation");
+    }
+
+    /// Takes in what a peer's message says of its own vote and log, before the consensus library
+    /// sees it.
+    fn remember(&self, from: Sender, vote: &Vote, last: Option<LogId>) -> Result<(), Status> {
+        let vote = *vote.leader_id();
+        if vote.node_id != from.node {
+            return Err(Status::invalid_argument("the vote is another node's"));
         }
-        if envelope.group != self.identity.group {
-            return refused("group");
-        }
-        if envelope.to != self.identity.me {
-            return refused("node id");
-        }
-        Ok(envelope.body)
+        let memory = self.contact.memory();
+        let recorded = memory.record(from.node, from.process, vote, last);
+        recorded.map_err(|refusal| match refusal {
+            Refusal::Unverified(_) => Status::unavailable(refusal.to_string()),
+            Refusal::Lost(_) => Status::failed_precondition(refusal.to_string()),
+        })
+    }
+
+    fn reply(&self, value: &impl Serialize) -> Result<Response<Reply>, Status> {
+        Ok(Response::new(Reply {
+            body: encode(value)?,
+            process: self.identity.process.0,
+        }))
     }
 
     /// Whether this node leads, and still speaks.
@@ -114,8 +143,9 @@ impl PeerServer {
 #[tonic::async_trait]
 impl PeerService for PeerServer {
     async fn append(&self, request: Request<Envelope>) -> Result<Response<Reply>, Status> {
-        let body = self.open(Some(request.into_inner()))?;
-        let mut append: AppendEntriesRequest<TypeConfig> = decode(&body)?;
+        let envelope = self.open(request.into_inner())?;
+        let mut append: AppendEntriesRequest<TypeConfig> = decode(&envelope.body)?;
+        self.remember(Sender::from(&envelope), &append.vote, last_log_id(&append))?;
         append.vote = self.received(append.vote);
         let raft = self.raft.clone();
         let contact = self.contact.clone();
@@ -128,24 +158,25 @@ impl PeerService for PeerServer {
             Ok(response)
         })
         .await?;
-        reply(&response)
+        self.reply(&response)
     }
 
     async fn vote(&self, request: Request<Envelope>) -> Result<Response<Reply>, Status> {
-        let body = self.open(Some(request.into_inner()))?;
-        let mut vote: VoteRequest<_> = decode(&body)?;
+        let envelope = self.open(request.into_inner())?;
+        let mut vote: VoteRequest<_> = decode(&envelope.body)?;
+        self.remember(Sender::from(&envelope), &vote.vote, None)?;
         vote.vote = self.received(vote.vote);
         let raft = self.raft.clone();
         let response =
             run(async move { raft.vote(vote).await.map_err(|error| raft_status(&error)) }).await?;
-        reply(&response)
+        self.reply(&response)
     }
 
     async fn install_snapshot(
         &self,
         request: Request<Streaming<SnapshotPart>>,
     ) -> Result<Response<Reply>, Status> {
-        let mut parts: Pin<Box<dyn Stream<Item = _> + Send>> = Box::pin(request.into_inner());
+        let mut parts: Parts = Box::pin(request.into_inner());
         let Some(SnapshotPart {
             part: Some(snapshot_part::Part::Envelope(envelope)),
         }) = parts.next().await.transpose()?
@@ -154,8 +185,9 @@ impl PeerService for PeerServer {
                 "the first part must be the envelope",
             ));
         };
-        let body = self.open(Some(envelope))?;
-        let (vote, meta): (Vote, SnapshotMeta) = decode(&body)?;
+        let envelope = self.open(envelope)?;
+        let (vote, meta): (Vote, SnapshotMeta) = decode(&envelope.body)?;
+        self.remember(Sender::from(&envelope), &vote, meta.last_log_id)?;
         let vote = self.received(vote);
         let (raft, snapshots) = (self.raft.clone(), self.snapshots.clone());
         let response = run(async move {
@@ -168,27 +200,89 @@ impl PeerService for PeerServer {
             installed.map_err(|error| raft_status(&error))
         })
         .await?;
-        reply(&response)
+        self.reply(&response)
+    }
+
+    type FetchSnapshotStream = Parts;
+
+    async fn fetch_snapshot(&self, request: Request<Envelope>) -> Result<Response<Parts>, Status> {
+        let envelope = request.into_inner();
+        self.identity.check(&envelope)?;
+        self.has_a_say()?;
+        let Some(stored) = self.snapshots.newest() else {
+            return Err(Status::not_found("this node has no snapshot"));
+        };
+        let head = self
+            .identity
+            .envelope(envelope.from, encode(&stored.meta())?);
+        Ok(Response::new(send(head, stored)))
     }
 
     async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingResponse>, Status> {
-        self.check(request.into_inner().envelope)?;
+        let request = request.into_inner();
+        let Some(envelope) = request.envelope else {
+            return Err(Status::invalid_argument("no envelope"));
+        };
+        self.identity.check(&envelope)?;
+        let from = Sender::from(&envelope);
+        let introduction = request.introduction.as_ref();
+        self.introductions
+            .hear(from.node, from.process, introduction)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let internal = |error: &dyn std::fmt::Display| Status::internal(error.to_string());
         let initialized = self.raft.is_initialized().await;
+        let remembered = self.contact.memory().remembered_of_lost(from.node);
+        let remembered = remembered.as_ref().map(encode_position).transpose();
+        let introduction = self.introductions.say(from.node);
         Ok(Response::new(PingResponse {
             node: self.identity.me,
             public_key: Bytes::copy_from_slice(&self.public_key),
             initialized: initialized.map_err(|error| raft_status(&error))?,
             has_leader: self.contact.has_leader() || self.leads(),
+            process: self.identity.process.0,
+            introduction: Some(introduction.map_err(|error| internal(&error))?),
+            remembered: remembered.map_err(|error| internal(&error))?,
         }))
     }
 }
 
+/// A snapshot's parts on their way out, behind `head`.
+fn send(head: Envelope, stored: StoredSnapshot) -> Parts {
+    let (parts, receiver) = tokio::sync::mpsc::channel(4);
+    tokio::task::spawn_blocking(move || {
+        let read = (|| {
+            let head = SnapshotPart {
+                part: Some(snapshot_part::Part::Envelope(head)),
+            };
+            // A send that fails has nobody left to hear it.
+            if parts.blocking_send(Ok(head)).is_err() {
+                return Ok(());
+            }
+            for data in stored.chunks()? {
+                let data = SnapshotPart {
+                    part: Some(snapshot_part::Part::Data(data?)),
+                };
+                if parts.blocking_send(Ok(data)).is_err() {
+                    return Ok(());
+                }
+            }
+            Ok::<(), std::io::Error>(())
+        })();
+        if let Err(error) = read {
+            tracing::warn!(%error, "a snapshot cannot be read");
+            let failed = Status::internal(format!("the snapshot cannot be read: {error}"));
+            drop(parts.blocking_send(Err(failed)));
+        }
+    });
+    Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver))
+}
+
 /// Takes a snapshot in; it is on the disk, every byte checked, before openraft hears of it.
-async fn receive(
+pub(super) async fn receive(
     snapshots: &Snapshots,
     meta: &SnapshotMeta,
-    mut parts: Pin<Box<dyn Stream<Item = Result<SnapshotPart, Status>> + Send>>,
-) -> Result<super::snapshots::StoredSnapshot, Status> {
+    mut parts: Parts,
+) -> Result<StoredSnapshot, Status> {
     let failed = |error: &dyn std::fmt::Display| Status::internal(format!("snapshot: {error}"));
     let mut incoming = snapshots.receive().map_err(|error| failed(&error))?;
     while let Some(part) = parts.next().await {
@@ -207,4 +301,93 @@ async fn receive(
         .await
         .map_err(|error| failed(&error))?
         .map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use epoch_proto::raft::peer_service_client::PeerServiceClient;
+
+    use super::super::network::connect;
+    use super::super::test_node::{TestNode, identity};
+    use super::super::types::{LeaderId, Position};
+    use super::*;
+
+    fn memory(node: &TestNode) -> &super::super::memory::Memory {
+        node.consensus.contact.memory()
+    }
+
+    fn process(node: &TestNode) -> ProcessId {
+        memory(node).process()
+    }
+
+    /// Asks `node` for its vote, as `asking` and in its process.
+    async fn ask_for_vote(node: &TestNode, asking: &TestNode, term: u64) -> Result<(), Status> {
+        let mut identity = identity(asking.id);
+        identity.process = process(asking);
+        let request = VoteRequest::new(Vote::new(term, asking.id), None);
+        let body = Bytes::from(postcard::to_stdvec(&request).unwrap());
+        let envelope = identity.envelope(node.id, body);
+        let channel = connect(&node.addresses.peer).unwrap();
+        let answer = PeerServiceClient::new(channel).vote(envelope).await;
+        answer.map(|_| ())
+    }
+
+    #[tokio::test]
+    async fn whoever_can_connect_two_pings_verify_both() {
+        let (one, other) = (TestNode::start(1).await, TestNode::start(2).await);
+        one.ping(&other).await;
+        let admitted = memory(&one).admit(other.id, process(&other));
+        assert_eq!(admitted, Ok(()), "it has answered");
+        one.ping(&other).await;
+        assert_eq!(memory(&other).admit(one.id, process(&one)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_wiped_node_hears_that_it_is_lost_and_has_no_say_any_more() {
+        let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+        one.ping(&two).await;
+        let vote = LeaderId::new(3, one.id);
+        memory(&one)
+            .record(two.id, process(&two), vote, None)
+            .unwrap();
+        // The same node, on an empty disk; it does the pinging, as if nobody reached it.
+        let wiped = TestNode::start(two.id).await;
+        wiped.ping(&one).await;
+        assert!(
+            !memory(&one).is_lost(two.id),
+            "not before it repeats a mark"
+        );
+        wiped.ping(&one).await;
+        assert!(memory(&one).is_lost(two.id));
+        let why = wiped.consensus.contact.own_loss().unwrap();
+        assert!(why.contains("node 1 remembers"), "{why}");
+        wiped.quiet_second_over().await;
+        one.quiet_second_over().await;
+        let refused = ask_for_vote(&wiped, &one, 5).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        assert_eq!(refused.message(), why);
+        let refused = ask_for_vote(&one, &wiped, 5).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        assert!(refused.message().contains("node 2 has lost"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_unverified_process_gets_no_vote_and_a_verified_ones_is_remembered() {
+        let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+        one.quiet_second_over().await;
+        let refused = ask_for_vote(&one, &two, 5).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        assert!(refused.message().contains("not verified"), "{refused}");
+        one.ping(&two).await;
+        ask_for_vote(&one, &two, 5).await.unwrap();
+        // Remembered: on an empty disk the node would be lost.
+        let wiped = TestNode::start(two.id).await;
+        one.ping(&wiped).await;
+        let remembered = memory(&one).remembered_of_lost(two.id).unwrap();
+        let asked = Position {
+            vote: Some(LeaderId::new(5, two.id)),
+            last: None,
+        };
+        assert_eq!(remembered, asked);
+    }
 }

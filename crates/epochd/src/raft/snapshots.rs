@@ -1,15 +1,9 @@
 //! Snapshot files as openraft sees them.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use bytes::Bytes;
 use epoch_machine::State;
 use epoch_store::RealFs;
-use epoch_store::snapshot::{
-    self, Chunks, KEPT, OpenSnapshotError, ReadSnapshotError, Receiver, SnapshotFile,
-    WriteSnapshotError,
-};
+use epoch_store::checkpoint::Base;
+use epoch_store::snapshot::{self, Chunks, ReadSnapshotError, SnapshotFile, WriteSnapshotError};
 
 use super::types::{AppliedMeta, SnapshotMeta};
 
@@ -22,10 +16,6 @@ pub(crate) enum SnapshotError {
     Write(#[from] WriteSnapshotError),
     #[error("the snapshot's log id and membership do not decode")]
     Meta(#[from] postcard::Error),
-    #[error("the snapshot is not the one announced")]
-    Another,
-    #[error("older snapshots cannot be removed")]
-    Prune(#[source] std::io::Error),
 }
 
 /// A snapshot on the disk, and the state it holds where that is at hand.
@@ -38,7 +28,7 @@ pub(crate) struct StoredSnapshot {
 
 impl StoredSnapshot {
     fn new(file: SnapshotFile, state: Option<State>) -> Result<Self, postcard::Error> {
-        let applied = postcard::from_bytes(&file.meta.opaque)?;
+        let applied = applied_of(&file.meta)?;
         Ok(Self {
             file,
             applied,
@@ -48,11 +38,7 @@ impl StoredSnapshot {
 
     /// What openraft knows of it.
     pub(crate) fn meta(&self) -> SnapshotMeta {
-        SnapshotMeta {
-            last_log_id: self.applied.last_log_id,
-            last_membership: self.applied.membership.clone(),
-            snapshot_id: format!("{:020}-{}", self.file.meta.index, self.file.meta.term),
-        }
+        openraft_meta(&self.applied, &self.file.meta)
     }
 
     /// The state it holds. Blocks.
@@ -70,62 +56,66 @@ impl StoredSnapshot {
     }
 }
 
-/// The folder of snapshots.
-#[derive(Debug, Clone)]
-pub(crate) struct Snapshots {
-    folder: PathBuf,
-    kept: Arc<Mutex<Kept>>,
+/// What of openraft's is kept with a snapshot or a checkpoint.
+pub(super) fn applied_of(meta: &snapshot::SnapshotMeta) -> Result<AppliedMeta, postcard::Error> {
+    postcard::from_bytes(&meta.opaque)
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    newest: Option<StoredSnapshot>,
-    purgeable: Option<u64>,
+/// The other way round.
+pub(super) fn meta_of(applied: &AppliedMeta) -> Result<snapshot::SnapshotMeta, postcard::Error> {
+    let last = applied.last_log_id;
+    Ok(snapshot::SnapshotMeta {
+        index: last.map_or(0, |id| id.index),
+        term: last.map_or(0, |id| id.leader_id.term),
+        opaque: postcard::to_stdvec(applied)?.into(),
+    })
 }
+
+fn openraft_meta(applied: &AppliedMeta, meta: &snapshot::SnapshotMeta) -> SnapshotMeta {
+    SnapshotMeta {
+        last_log_id: applied.last_log_id,
+        last_membership: applied.membership.clone(),
+        snapshot_id: format!("{:020}-{}", meta.index, meta.term),
+    }
+}
+
+/// The node's snapshots.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshots(snapshot::Snapshots);
 
 impl Snapshots {
-    /// Opens the folder; the newest whole snapshot, if there is any.
-    pub(crate) fn open(folder: &Path) -> Result<Self, OpenSnapshotError> {
-        let newest = snapshot::open_newest_valid(&RealFs, folder)?;
-        // Its meta was written by this program and the file's hash fits; if it does not decode
-        // all the same, `newest` stays empty and the log's purge point refuses the start.
-        let newest = newest.and_then(|file| StoredSnapshot::new(file, None).ok());
-        // What may be purged is found again when the next snapshot is kept.
-        let kept = Kept {
-            newest,
-            purgeable: None,
-        };
-        Ok(Self {
-            folder: folder.to_path_buf(),
-            kept: Arc::new(Mutex::new(kept)),
-        })
+    pub(crate) fn new(snapshots: snapshot::Snapshots) -> Self {
+        Self(snapshots)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    #[cfg(test)]
+    pub(super) fn open(folder: &std::path::Path) -> Result<Self, snapshot::FolderError> {
+        let opened = snapshot::Snapshots::open(RealFs::shared(), folder)?;
+        Ok(Self(opened))
     }
 
     /// The newest snapshot, without its state.
     pub(crate) fn newest(&self) -> Option<StoredSnapshot> {
-        self.kept().newest.clone()
+        // Its meta was written by this program and the file's hash fits; if it does not decode
+        // all the same, there is none, and the log's purge point refuses the start.
+        StoredSnapshot::new(self.0.newest()?, None).ok()
     }
 
-    /// Writes a snapshot. Blocks.
+    /// What a chain of the checkpoint's can begin at.
+    pub(super) fn base(&self) -> Option<Base> {
+        self.0.newest().map(|file| Base::from(&file.meta))
+    }
+
+    /// Writes a snapshot. Blocks, and calls `pace` between stretches of work.
     pub(crate) fn write(
         &self,
         state: &State,
         applied: AppliedMeta,
+        pace: &mut dyn FnMut(),
     ) -> Result<StoredSnapshot, SnapshotError> {
-        let last = applied.last_log_id;
-        let meta = snapshot::SnapshotMeta {
-            index: last.map_or(0, |id| id.index),
-            term: last.map_or(0, |id| id.leader_id.term),
-            opaque: Bytes::from(postcard::to_stdvec(&applied)?),
-        };
-        let fs: Arc<dyn epoch_store::FileSystem> = Arc::new(RealFs);
-        let file = snapshot::write(&fs, &self.folder, state, &meta)?;
-        self.keep(StoredSnapshot {
-            file,
+        let written = self.0.write(state, &meta_of(&applied)?, pace)?;
+        Ok(StoredSnapshot {
+            file: written.file,
             applied,
             state: None,
         })
@@ -133,62 +123,31 @@ impl Snapshots {
 
     /// Begins to take one in.
     pub(crate) fn receive(&self) -> Result<Incoming, SnapshotError> {
-        let receiver = Receiver::begin(Arc::new(RealFs), &self.folder)?;
-        Ok(Incoming {
-            receiver,
-            snapshots: self.clone(),
-        })
+        Ok(Incoming(self.0.receive()?))
     }
 
-    /// The index up to which the log may be purged: the older of the two snapshots kept, so that
-    /// a damaged newer one can be done without.
+    /// The index up to which the log may be purged.
     pub(crate) fn purgeable(&self) -> Option<u64> {
-        self.kept().purgeable
-    }
-
-    /// A slow build never replaces a newer one that was taken in meanwhile. Blocks: what is kept
-    /// is read and checked whole.
-    fn keep(&self, stored: StoredSnapshot) -> Result<StoredSnapshot, SnapshotError> {
-        let whole = snapshot::prune(&RealFs, &self.folder, KEPT).map_err(SnapshotError::Prune)?;
-        let mut kept = self.kept();
-        let later = kept
-            .newest
-            .as_ref()
-            .is_none_or(|known| known.applied.last_log_id <= stored.applied.last_log_id);
-        if later {
-            kept.newest = Some(StoredSnapshot {
-                state: None,
-                ..stored.clone()
-            });
-        }
-        if let (true, Some(older)) = (whole.len() >= KEPT, whole.last()) {
-            kept.purgeable = kept.purgeable.max(Some(older.meta.index));
-        }
-        drop(kept);
-        Ok(stored)
+        self.0.purgeable()
     }
 }
 
 /// A snapshot that is arriving. Dropped before its end, it leaves nothing.
 #[derive(Debug)]
-pub(crate) struct Incoming {
-    receiver: Receiver,
-    snapshots: Snapshots,
-}
+pub(crate) struct Incoming(snapshot::Incoming);
 
 impl Incoming {
     /// Adds bytes. Blocks.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
-        Ok(self.receiver.append(bytes)?)
+        Ok(self.0.append(bytes)?)
     }
 
-    /// Checks every byte and makes it durable. Blocks.
+    /// Checks every byte, and that it is the one announced, and makes it durable. Blocks.
     pub(crate) fn finish(self, announced: &SnapshotMeta) -> Result<StoredSnapshot, SnapshotError> {
-        let (file, state) = self.receiver.finish()?;
-        let stored = StoredSnapshot::new(file, Some(state))?;
-        if stored.meta() != *announced {
-            return Err(SnapshotError::Another);
-        }
-        self.snapshots.keep(stored)
+        let is_announced = |meta: &snapshot::SnapshotMeta, _: &State| {
+            applied_of(meta).is_ok_and(|applied| openraft_meta(&applied, meta) == *announced)
+        };
+        let (file, state) = self.0.finish(is_announced)?;
+        Ok(StoredSnapshot::new(file, Some(state))?)
     }
 }

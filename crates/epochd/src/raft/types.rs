@@ -1,6 +1,7 @@
 //! The types openraft is instantiated with.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use epoch_core::NodeId;
@@ -24,6 +25,7 @@ openraft::declare_raft_types!(
 pub(crate) type Raft = openraft::Raft<TypeConfig>;
 pub(crate) type Entry = openraft::Entry<TypeConfig>;
 pub(crate) type Vote = openraft::Vote<NodeId>;
+pub(crate) type LeaderId = openraft::LeaderId<NodeId>;
 pub(crate) type LogId = openraft::LogId<NodeId>;
 pub(crate) type StorageError = openraft::StorageError<NodeId>;
 pub(crate) type StoredMembership = openraft::StoredMembership<NodeId, Addresses>;
@@ -44,10 +46,45 @@ pub(crate) struct Applied {
 }
 
 /// What of openraft's own state goes into a snapshot's head.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct AppliedMeta {
     pub(crate) last_log_id: Option<LogId>,
     pub(crate) membership: StoredMembership,
+}
+
+/// One process of a node, told apart by a number drawn when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessId(pub(crate) u64);
+
+impl ProcessId {
+    pub(crate) fn draw() -> Self {
+        Self(rand::random())
+    }
+}
+
+/// How far a node's vote and log have come. Under one vote a log only grows, as far as its node
+/// has acknowledged it under that vote; a higher vote may cut it short. The order is by vote
+/// first, then by log id, so an honest node never falls behind what it has acknowledged.
+///
+/// Whether the vote is committed does not count: a leader that restarts finds its own uncommitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Position {
+    pub(crate) vote: Option<LeaderId>,
+    pub(crate) last: Option<LogId>,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.vote {
+            Some(vote) => write!(f, "vote {vote}")?,
+            None => f.write_str("no vote")?,
+        }
+        match &self.last {
+            Some(last) => write!(f, ", log up to {last}"),
+            None => f.write_str(", no log"),
+        }
+    }
 }
 
 /// The leadership that a vote or log id names.

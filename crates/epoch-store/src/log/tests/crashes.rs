@@ -52,7 +52,7 @@ impl Life {
             Err(OpenError::Io { .. } | OpenError::Locked(LockError::Io { .. })) => {}
             Err(refused) => return Err(refused.to_string()),
         }
-        self.fs = if self.random.below(4) == 0 {
+        self.fs = if self.random.below(3) == 0 {
             self.fs.restart_process()
         } else {
             self.fs.restart(self.random.bits())
@@ -61,10 +61,12 @@ impl Life {
     }
 
     fn plan_end(&mut self) {
-        let at = 1 + self.random.below(60);
+        // While opening, or later.
+        let most = if self.random.coin() { 10 } else { 60 };
+        let at = 1 + self.random.below(most);
         match self.random.below(6) {
-            0 => self.fs.fail_at(at, Fault::Broken, Repeat::Once),
-            1 => self.fs.fail_at(at, Fault::Full, Repeat::Once),
+            0 | 1 => self.fs.fail_at(at, Fault::Broken, Repeat::Once),
+            2 => self.fs.fail_at(at, Fault::Full, Repeat::Once),
             _ => self.fs.crash_at(at),
         }
     }
@@ -138,10 +140,6 @@ fn from_env(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-#[expect(
-    clippy::print_stderr,
-    reason = "the seed is needed to run the test again"
-)]
 fn nothing_acknowledged_is_lost_in_any_crash() {
     let (seed, crashes) = (
         from_env("EPOCH_SEED", 1),
@@ -185,6 +183,6 @@ fn a_torn_tail_taken_for_data_is_found_out() {
 
 #[test]
 fn a_torn_tail_left_where_it_is_is_found_out() {
-    repair::LEAVES_TORN_TAILS.set(true);
+    prepare::LEAVES_TORN_TAILS.set(true);
     assert_found(SimFs::shared, |_| {});
 }

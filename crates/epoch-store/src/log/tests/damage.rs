@@ -59,6 +59,11 @@ fn a_torn_or_missing_frame_in_an_earlier_segment_is_refused() {
                 &path,
                 last as u64,
             );
+            // The trace of a write after the last frame: there was none, a segment follows.
+            let end = *starts.last().unwrap();
+            let trace = [&whole[..end], &[0; 2 * SECTOR - 1], &[0x5A]].concat();
+            let refused = sample.open_with(&path, &trace).unwrap_err();
+            assert_damaged(refused, &path, end as u64);
             // Cut between two frames, or zero from there, the segment after it tells.
             for frame in &starts[1..starts.len() - 1] {
                 let refused = sample.open_with(&path, &whole[..*frame]).unwrap_err();

@@ -134,3 +134,29 @@ fn a_failure_while_opening_can_be_followed_by_a_good_opening() {
     }
     assert!(count > 6, "only {count} operations were made to fail");
 }
+
+#[test]
+fn a_torn_write_taken_back_without_being_synced_does_not_come_back() {
+    for seed in 0..100 {
+        let fs = SimFs::new(seed);
+        let mut log = open(&fs).unwrap();
+        log.append(&entries(0..1, 5)).unwrap();
+        // The write is the first operation, its sync the second.
+        fs.crash_at(2);
+        log.append(&entries(1..2, 2_000)).unwrap_err();
+        let fs = fs.restart(seed);
+        if inspect(&fs, folder()).unwrap().0.torn_tail.is_none() {
+            continue;
+        }
+        // Rewriting the last frame, taking back the torn one in two writes, and syncing both.
+        fs.fail_at(4, Fault::Broken, Repeat::Once);
+        open(&fs).unwrap_err();
+        // The next process reads zeros there.
+        let fs = fs.restart_process();
+        assert_eq!(inspect(&fs, folder()).unwrap().0.torn_tail, None);
+        let mut log = open(&fs).unwrap();
+        log.append(&entries(1..2, 5)).unwrap();
+        let log = open(&fs.restart(seed)).unwrap();
+        assert_eq!(all(&log), entries(0..2, 5));
+    }
+}

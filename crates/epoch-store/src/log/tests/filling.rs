@@ -58,7 +58,7 @@ fn a_filled_segment_is_a_clean_end_wherever_a_crash_cuts_it() {
     for size in (end..end + 1_100).chain([SMALL.segment_bytes_max]) {
         fs.truncate(&path, end).unwrap();
         fs.truncate(&path, size).unwrap();
-        assert_eq!(inspect(&fs, folder()).unwrap().torn_tail, None);
+        assert_eq!(inspect(&fs, folder()).unwrap().0.torn_tail, None);
         let mut log = open(&fs).unwrap();
         assert_eq!(all(&log), entries(0..3, 100));
         assert_eq!(sizes(&fs), [size]);

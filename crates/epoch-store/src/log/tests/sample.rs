@@ -40,10 +40,15 @@ impl Sample {
         self.fs.read(path).unwrap()
     }
 
-    /// Opens the log with these bytes in place of a file.
+    /// Opens the log with these bytes in place of a file. Inspecting it says the same first.
     pub(super) fn open_with(&self, path: &Path, bytes: &[u8]) -> Result<Log, OpenError> {
         self.fs.put(path, bytes).unwrap();
-        open(&self.fs)
+        let inspected = inspect(&self.fs, folder()).map(drop);
+        let opened = open(&self.fs);
+        let message = |refused: &OpenError| refused.to_string();
+        let refused = opened.as_ref().err().map(message);
+        assert_eq!(inspected.as_ref().err().map(message), refused);
+        opened
     }
 
     /// As if nothing had been synced, so that only the segments tell.

@@ -40,7 +40,7 @@ fn a_torn_tail_is_made_zero_and_nothing_acknowledged_is_lost() {
             sample.fs.put(&mark(), &synced).unwrap();
             sample.fs.put(&path, &bytes).unwrap();
             let is_torn = bytes[start..].iter().any(|byte| *byte != 0);
-            let tail = inspect(&sample.fs, folder()).unwrap().torn_tail;
+            let tail = inspect(&sample.fs, folder()).unwrap().0.torn_tail;
             let place = tail.map(|tail| (tail.file, tail.offset));
             assert_eq!(
                 place,
@@ -166,8 +166,6 @@ fn what_no_crash_leaves_after_the_last_frame_is_refused_where_it_is() {
         let bytes = tail.with(at, bytes);
         let refused = tail.sample.open_with(&tail.path, &bytes);
         let refused = refused.expect_err(case);
-        let inspected = inspect(&tail.sample.fs, folder()).unwrap_err();
-        assert_eq!(inspected.to_string(), refused.to_string(), "{case}");
         assert_damaged(refused, &tail.path, offset as u64);
         assert_eq!(tail.sample.read(&tail.path), bytes, "{case}");
     }
