@@ -33,7 +33,9 @@ async fn leaders_are_killed_under_load_and_no_promise_breaks() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     storm(&mut cluster, seed, Duration::from_secs(seconds)).await?;
     states_agree(&mut cluster).await?;
-    cluster.unharmed()
+    cluster.unharmed()?;
+    cluster.stop_and_compare().await?;
+    Ok(())
 }
 
 async fn storm(cluster: &mut Cluster, seed: u64, duration: Duration) -> Result<()> {

@@ -1,13 +1,14 @@
 //! What is left after processes end: leadership only by a won election, and every grant.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use epoch_tests::binaries::binary;
 use epoch_tests::cluster::{Cluster, number, text};
 use epoch_tests::command_line::run;
 use epoch_tests::json_client::JsonClient;
-use epoch_tests::{load, wait};
+use epoch_tests::{folder, load, wait};
 use serde_json::Value;
 
 /// Takes `count` scopes in a session that outlives the test; scope to epoch.
@@ -255,7 +256,53 @@ async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<
         found.len(),
         taken.len()
     );
-    cluster.unharmed()
+    cluster.unharmed()?;
+    // All of it, not only what a list tells.
+    cluster.stop_and_compare().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_states_are_gone_fetches_one_from_a_peer() -> Result<()> {
+    let mut cluster = Cluster::start_with(&["--snapshot-log-bytes", "4096"]).await?;
+    let leader = cluster.leader().await?;
+    let bare = cluster.ids().into_iter().find(|id| *id != leader);
+    let bare = bare.context("no follower")?;
+    let client = cluster.client(leader)?.clone();
+    let mut rounds = 0;
+    let mut first = None;
+    // The log is looked at before each next snapshot: with a third, it is purged.
+    wait::until("the follower has made three snapshots", async || {
+        rounds += 1;
+        take(&client, &format!("round-{rounds}"), 20).await?;
+        let [older, _] = snapshots(&cluster, bare)?[..] else {
+            bail!("not even two yet")
+        };
+        ensure!(older > *first.get_or_insert(older), "two only");
+        Ok(())
+    })
+    .await?;
+    cluster.agreed().await?;
+    cluster.terminate(bare).await?;
+    let purged = cluster.inspect(bare, &[])?["log"]["purged"].clone();
+    ensure!(purged.is_string(), "the log was not purged: {purged}");
+    for gone in ["snapshots", "checkpoint"] {
+        std::fs::remove_dir_all(cluster.folder(bare).join(gone))?;
+    }
+    ensure!(
+        cluster.inspect(bare, &[]).is_err(),
+        "a log without its beginning is no damage"
+    );
+    cluster.start_node(bare)?;
+    cluster.ready(bare).await?;
+    let log = cluster.log(bare)?;
+    ensure!(
+        log.iter().any(|line| line.message() == "snapshot fetched"),
+        "it started without a snapshot"
+    );
+    cluster.unharmed()?;
+    cluster.stop_and_compare().await?;
+    Ok(())
 }
 
 /// A follower, killed.
@@ -306,6 +353,58 @@ async fn a_wiped_node_does_not_end_the_leader() -> Result<()> {
     .await?;
     ensure!(cluster.is_running(leader)?, "the leader has ended");
     take(cluster.client(leader)?, "after", 20).await?;
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_on_an_older_copy_of_its_folder_has_no_say() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let leader = cluster.leader().await?;
+    let follower = killed_follower(&mut cluster, leader).await?;
+    let folder = cluster.folder(follower);
+    let copy = folder.with_extension("copy");
+    folder::copy(&folder, &copy)?;
+    cluster.start_node(follower)?;
+    cluster.all_ready().await?;
+    let taken = take(cluster.client(leader)?, "since", 20).await?;
+    cluster.agreed().await?;
+    cluster.kill(follower)?;
+    std::fs::remove_dir_all(&folder)?;
+    std::fs::rename(&copy, &folder)?;
+    cluster.start_node(follower)?;
+    wait::until("it says that it has no say", async || {
+        let log = cluster.log(follower)?;
+        let said = log
+            .iter()
+            .any(|line| line.message().contains("neither votes nor leads"));
+        ensure!(said, "not yet");
+        Ok(())
+    })
+    .await?;
+    // With the leader gone, the third node must not get a quorum out of the rolled-back one.
+    let third = cluster
+        .ids()
+        .into_iter()
+        .find(|id| ![leader, follower].contains(id));
+    let third = third.context("no third node")?;
+    cluster.kill(leader)?;
+    cluster.kill(follower)?;
+    cluster.start_node(follower)?;
+    // That something does not happen cannot be waited for: twice the longest election.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let ready = cluster
+        .client(third)?
+        .impatient()
+        .get("/readyz", &[])
+        .await?;
+    ensure!(ready.status == 503, "the rolled-back node made a quorum");
+    cluster.start_node(leader)?;
+    cluster.ready(leader).await?;
+    cluster.ready(third).await?;
+    let serving = cluster.leader().await?;
+    ensure!(serving != follower, "the rolled-back node leads");
+    let client = cluster.client(serving)?;
+    ensure!(held(client, "since/").await? == taken, "grants were lost");
     cluster.unharmed()
 }
 

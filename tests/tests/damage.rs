@@ -1,0 +1,174 @@
+//! Random damage to a node's data folder: found and named, or harmless. Never an empty start, and
+//! never an end without a word.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::folder::{copy, files};
+use epoch_tests::json_client::JsonClient;
+use epoch_tests::{seed, wait};
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+
+/// How often, unless `EPOCH_DAMAGES` says otherwise.
+const DAMAGES: u64 = 40;
+/// So small that the folder has several segments, two snapshots and a checkpoint.
+const ARGUMENTS: [&str; 4] = [
+    "--snapshot-log-bytes",
+    "16384",
+    "--log-segment-bytes",
+    "16384",
+];
+const NODE: u64 = 1;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_to_a_data_folder_is_named_or_harmless() -> Result<()> {
+    let count = match env::var("EPOCH_DAMAGES") {
+        Ok(text) => text.parse().context("EPOCH_DAMAGES must be a number")?,
+        Err(_unset) => DAMAGES,
+    };
+    let mut random = seed::source(seed::seed()?, 0);
+    let mut cluster = Cluster::init_nodes(1, &ARGUMENTS)?;
+    cluster.start_node(NODE)?;
+    cluster.ready(NODE).await?;
+    let expected = fill(&cluster).await?;
+    cluster.terminate(NODE).await?;
+
+    let folder = cluster.folder(NODE);
+    let good = folder.with_extension("good");
+    copy(&folder, &good)?;
+    let kinds = ["log", "snapshots", "checkpoint"];
+    for kind in kinds {
+        let found = files(&good.join(kind))?;
+        ensure!(!found.is_empty(), "the folder has nothing in {kind}");
+    }
+    let mut named = 0;
+    for at in 0..count {
+        fs::remove_dir_all(&folder)?;
+        copy(&good, &folder)?;
+        let damage = damage(&folder, &mut random)?;
+        let before = contents(&folder)?;
+        let inspected = cluster.inspect(NODE, &[]);
+        ensure!(contents(&folder)? == before, "inspecting changed something");
+        let outcome = judge(&mut cluster, &expected, &damage.file).await;
+        let refused = outcome.with_context(|| format!("damage {at}: {damage:?}"))?;
+        if refused && let Ok(report) = inspected {
+            bail!("the node is refused, and inspecting finds nothing: {damage:?}, {report}");
+        }
+        named += u64::from(refused);
+    }
+    eprintln!(
+        "{count} damages: {named} refused by name, {} harmless",
+        count - named
+    );
+    cluster.unharmed()
+}
+
+/// Takes scopes until there are two snapshots and some entries after them; scope to epoch.
+async fn fill(cluster: &Cluster) -> Result<BTreeMap<String, u64>> {
+    let client = cluster.client(NODE)?;
+    let mut taken = BTreeMap::new();
+    let mut round = 0;
+    wait::until("there are two snapshots and a checkpoint", async || {
+        round += 1;
+        let session = client.open("keeper", "10h").await?;
+        for request_id in 1..=30 {
+            let scope = format!("kept/{round:04}/{request_id}");
+            let grant = client.acquire(&scope, &session, request_id).await?.ok()?;
+            taken.insert(scope, number(&grant, "epoch")?);
+        }
+        let snapshots = files(&cluster.folder(NODE).join("snapshots"))?;
+        let whole = snapshots
+            .iter()
+            .filter(|path| path.extension().is_none())
+            .count();
+        ensure!(whole >= 2, "{snapshots:?}");
+        ensure!(
+            !files(&cluster.folder(NODE).join("checkpoint"))?.is_empty(),
+            "no checkpoint"
+        );
+        Ok(())
+    })
+    .await?;
+    Ok(taken)
+}
+
+#[derive(Debug)]
+struct Damage {
+    file: PathBuf,
+    #[expect(dead_code, reason = "shown when the test fails")]
+    what: String,
+}
+
+/// Flips one bit of a file, or cuts it.
+fn damage(folder: &Path, random: &mut StdRng) -> Result<Damage> {
+    let mut found = files(folder)?;
+    found.retain(|path| fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0));
+    let file = found.swap_remove(random.random_range(0..found.len()));
+    let mut bytes = fs::read(&file)?;
+    let at = random.random_range(0..bytes.len());
+    let what = if random.random_ratio(1, 4) {
+        bytes.truncate(at);
+        format!("cut at {at}")
+    } else {
+        let bit = random.random_range(0..8);
+        let byte = bytes.get_mut(at).context("within the file")?;
+        *byte ^= 1 << bit;
+        format!("bit {bit} of byte {at} flipped")
+    };
+    fs::write(&file, bytes)?;
+    Ok(Damage { file, what })
+}
+
+/// Starts the node: whether it refused and named the file. Otherwise it must have everything.
+async fn judge(
+    cluster: &mut Cluster,
+    expected: &BTreeMap<String, u64>,
+    file: &Path,
+) -> Result<bool> {
+    let before = cluster.log(NODE)?.len();
+    cluster.start_node(NODE)?;
+    let client = cluster.client(NODE)?.impatient();
+    let ready = wait::until("the node is ready or has ended", async || {
+        if !cluster.is_running(NODE)? {
+            return Ok(false);
+        }
+        client.get("/readyz", &[]).await?.ok_text()?;
+        Ok(true)
+    })
+    .await?;
+    if ready {
+        let held = held(cluster.client(NODE)?).await?;
+        ensure!(held == *expected, "grants are lost or changed");
+        cluster.terminate(NODE).await?;
+        return Ok(false);
+    }
+    let ended = cluster.exited(NODE).await?;
+    ensure!(ended.code() == Some(1), "it ended with {ended}");
+    let log = cluster.raw_log(NODE)?;
+    let said: String = log.lines().skip(before).collect::<Vec<_>>().join("\n");
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.context("a name")?;
+    if !said.contains(name) {
+        bail!("it does not name {name}: {said}");
+    }
+    Ok(true)
+}
+
+async fn held(client: &JsonClient) -> Result<BTreeMap<String, u64>> {
+    let rows = client.scopes("kept/", 1_000).await?;
+    rows.iter()
+        .map(|row| Ok((text(row, "scope")?.to_owned(), number(row, "epoch")?)))
+        .collect()
+}
+
+fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let paths = files(folder)?.into_iter();
+    paths
+        .map(|path| Ok((path.clone(), fs::read(path)?)))
+        .collect()
+}
