@@ -13,6 +13,10 @@
 //! - Once a save has returned, it survives a power failure. During a save a power failure may
 //!   cost the whole checkpoint: the table reuses space that it has handed to the disk, but not
 //!   waited for.
+//! - Saves on top of a table whose file was damaged before may be lost again: sled can take damage
+//!   for the end of its file, go on from there, and come upon what was behind it at a later start.
+//!   What is loaded then is an older state that was saved, or none. This lasts until the next
+//!   chain at most, since the first chain that a process begins gets a new table.
 //!
 //! # Chains
 //!
@@ -101,7 +105,7 @@ use crate::snapshot::{DamageKind, SnapshotFile, SnapshotMeta};
 const CHUNK_BYTES_MAX: usize = 6 << 10;
 /// Largest head, in bytes: there is one, so its leaf stays small enough.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// A new chain gets a new table when the old one's file is larger than this, in bytes, and ...
+/// A new chain gets a new table, too, when the old one's file is larger than this, in bytes, and ...
 const REBUILD_BYTES_MIN: u64 = 256 << 20;
 /// ... this many times as large as what is in it.
 const REBUILD_FACTOR: u64 = 8;
@@ -177,6 +181,8 @@ pub struct Checkpoint {
     next: u64,
     /// Whether there may be chunks that the head does not count.
     trace: bool,
+    /// Whether the table is one that another process made.
+    inherited: bool,
     /// From which size of the file on there may be another table.
     rebuild_bytes_min: u64,
     /// Whether sled has hung or panicked: it is not called again.
@@ -210,6 +216,7 @@ impl Checkpoint {
             held: None,
             next: 0,
             trace: false,
+            inherited: false,
             rebuild_bytes_min: REBUILD_BYTES_MIN,
             off: false,
         };
@@ -229,6 +236,7 @@ impl Checkpoint {
             Ok((table, head, trace)) => {
                 checkpoint.table = Some(table);
                 checkpoint.trace = trace;
+                checkpoint.inherited = true;
                 checkpoint.hold(&head);
                 Ok(checkpoint.chain())
             }
@@ -403,13 +411,13 @@ impl Checkpoint {
     ) -> Result<Saved, CheckpointError> {
         let next = self.next;
         let old_chunks = self.held.take().map_or(next..next, |held| held.chunks);
-        let bloated = begins && self.is_bloated(&old_chunks);
+        let replaced = begins && (self.inherited || self.is_bloated(&old_chunks));
         let old = self.table.take();
         let trace = std::mem::replace(&mut self.trace, false);
         let (state, changes, head) = (state.clone(), changes.clone(), head.clone());
         let folder = self.folder.clone();
         let written = contained(self.step_time_max(), pace, move |steps| {
-            let old = old.filter(|_| !bloated);
+            let old = old.filter(|_| !replaced);
             let is_new = old.is_none();
             let table = match old {
                 Some(table) => table,
@@ -436,6 +444,7 @@ impl Checkpoint {
         });
         let (table, written) = written.map_err(|trouble| self.stop(trouble))?;
         self.table = Some(table);
+        self.inherited &= !begins;
         self.next = written.chunks.end;
         self.held = Some(Held {
             chain,

@@ -101,7 +101,7 @@ pub enum TableError {
     #[error(transparent)]
     Folder(#[from] Box<CheckpointError>),
     /// It has no head. sled often takes a damaged file for an empty table, so one without a head is
-    /// never written to: what is behind the damage would come back at a later start.
+    /// never written to.
     #[error("it has no head: its first save was cut off, or it is damaged")]
     NoHead,
     /// Its head is damaged.

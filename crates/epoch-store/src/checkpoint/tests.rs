@@ -227,9 +227,29 @@ fn the_next_snapshot_begins_another_chain_and_the_old_one_is_removed() {
         assert_eq!(held.chunks.start, before.end, "numbers go on rising");
         let table = checkpoint.table.clone().unwrap();
         assert!(!table.has_others(&held.chunks).unwrap());
-        drop((table, checkpoint));
-        checkpoint = running.assert_loads();
     }
+    drop(checkpoint);
+    running.assert_loads();
+}
+
+#[test]
+fn the_first_chain_of_a_process_gets_a_new_table() {
+    let (mut running, mut checkpoint) = Running::begun(25);
+    for _ in 0..20 {
+        running.save(&mut checkpoint, 20);
+    }
+    drop(checkpoint);
+    let grown = folder::db_bytes(&running.folder());
+    let mut checkpoint = running.assert_loads();
+    assert!(is_appended(running.save(&mut checkpoint, 1)));
+    assert!(folder::db_bytes(&running.folder()) >= grown);
+    let next = checkpoint.next;
+    running.snapshot();
+    assert!(is_begun(running.save(&mut checkpoint, 1)));
+    assert!(folder::db_bytes(&running.folder()) < grown);
+    assert_eq!(checkpoint.held.clone().unwrap().chunks.start, next);
+    drop(checkpoint);
+    running.assert_loads();
 }
 
 #[test]
