@@ -18,11 +18,11 @@ pub struct LogOptions {
 }
 
 impl Default for LogOptions {
-    /// Segments of 64 MiB, a cache of 4 MiB: some seconds of a busy log, for followers that are a little behind.
+    /// Segments of 64 MiB, a cache of 2 MiB: a second of a busy log, for followers that are a little behind.
     fn default() -> Self {
         Self {
             segment_bytes_max: 64 << 20,
-            cache_bytes_max: 4 << 20,
+            cache_bytes_max: 2 << 20,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::settings::Storage;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A checkpoint is made when the log has grown by this part of what a snapshot is made after: a
 /// start applies that much at most, where the checkpoint is good.
-const CHECKPOINTS_PER_SNAPSHOT: u64 = 8;
+const CHECKPOINTS_PER_SNAPSHOT: u64 = 16;
 /// About how many bytes a row has in a snapshot, before compression.
 const ROW_BYTES: u64 = 128;
 
