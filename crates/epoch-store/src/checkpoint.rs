@@ -528,7 +528,7 @@ fn open_table(folder: &Path, fresh: &State) -> Result<(Table, Head, bool), Troub
 }
 
 fn open_rows(fs: &dyn FileSystem, file: &SnapshotFile) -> Result<Rows, DamageKind> {
-    Rows::open(fs.open(&file.path)?)
+    Rows::open(fs.open_to_read(&file.path)?)
 }
 
 /// Whether two states are of the same cluster, incarnation and group.

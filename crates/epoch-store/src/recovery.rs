@@ -86,6 +86,16 @@ pub enum Source {
     Snapshot,
 }
 
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fresh => "none: the log from its beginning",
+            Self::Checkpoint => "checkpoint",
+            Self::Snapshot => "snapshot",
+        })
+    }
+}
+
 /// The newest state is below the log's purge point: there was one that is now damaged or gone. A
 /// snapshot of a peer's at [`Short::purged`] or above is needed; once [`Snapshots::receive`] has
 /// taken it in, [`recover`] finds it. The log is not held open meanwhile.
@@ -156,7 +166,8 @@ pub fn recover(
     };
     let index = meta.as_ref().map(|meta| meta.index);
     let purged = log.purged().map(|purged| purged.index);
-    tracing::info!(?source, ?index, ?purged, last = ?log.last_index(), "state found");
+    let last = log.last_index();
+    tracing::info!(from = %source, index, purged, last, "newest state on the disk");
     match purged {
         // No state at all is below index 0.
         Some(purged) if index < Some(purged) => Ok(Recovery::Short(Short {

@@ -50,7 +50,7 @@ use bytes::Bytes;
 
 pub use error::{DamageKind, FolderError, ReadSnapshotError, WriteSnapshotError};
 pub use folder::files;
-pub use read::load;
+pub use read::{load, verify};
 pub use receive::Incoming;
 pub use send::{CHUNK_BYTES, Chunks, chunks};
 pub use snapshots::{KEPT, Snapshots};

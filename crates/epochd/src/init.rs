@@ -134,6 +134,13 @@ pub fn write_seeds(
     if let Some(taken) = nodes.keys().map(folder).find(|folder| Seed::exists(folder)) {
         bail!(crate::seed::SeedError::Exists(taken));
     }
+    let used = |folder: &PathBuf| crate::raft::has_been_served(folder);
+    if let Some(used) = nodes.keys().map(folder).find(used) {
+        bail!(
+            "{} has been a node's folder: put its seed.json back, or choose another folder",
+            used.display()
+        );
+    }
     let cluster_id = ClusterId(Uuid::new_v4());
     let incarnation = Incarnation(Uuid::now_v7());
     nodes

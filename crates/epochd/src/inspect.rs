@@ -40,6 +40,8 @@ pub struct Report {
     snapshots: Vec<Stored>,
     checkpoint: Option<Stored>,
     state: Option<Summary>,
+    /// What else there is to know.
+    notes: Vec<String>,
     /// Everything that is not as it was written, or could not be read.
     damage: Vec<String>,
 }
@@ -130,17 +132,25 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Report> {
     let Some(seed) = read_seed(folder, &mut report) else {
         return Ok(report);
     };
-    inspect_small_files(folder, &seed, &mut report);
+    if !raft::has_been_served(folder) {
+        report.notes.push("it has never been started".to_owned());
+        return Ok(report);
+    }
     let fresh = State::new(seed.cluster_id, seed.incarnation, GROUP);
     let mut base = Base::new(fresh.clone(), args.index);
     let whole = inspect_snapshots(folder, &mut report, &mut base);
     inspect_checkpoint(folder, &whole, &fresh, &mut report, &mut base)?;
     match inspect_log(&RealFs, &folder.join("log")) {
         Ok((log, reader)) => {
+            let is_new = log.vote.is_none() && log.last_index.is_none() && log.purged.is_none();
+            inspect_small_files(folder, &seed, is_new, &mut report);
             report.log = Some(describe_log(&log));
-            replay(base, args.index, &log, &reader, &mut report);
+            replay(base, args.index, &log, &reader, &mut report)?;
         }
-        Err(error) => report.damaged(&anyhow::Error::new(error)),
+        Err(error) => {
+            report.damaged(&anyhow::Error::new(error));
+            inspect_small_files(folder, &seed, false, &mut report);
+        }
     }
     Ok(report)
 }
@@ -174,12 +184,23 @@ fn read_seed(folder: &Path, report: &mut Report) -> Option<Seed> {
 }
 
 /// The signing key, whose folder it is, and what is remembered of the peers.
-fn inspect_small_files(folder: &Path, seed: &Seed, report: &mut Report) {
-    if let Err(error) = node_key::read(folder) {
+fn inspect_small_files(folder: &Path, seed: &Seed, log_is_new: bool, report: &mut Report) {
+    match node_key::read(folder) {
+        Ok(None) => report
+            .notes
+            .push("it has no signing key: the next start makes one".to_owned()),
+        Ok(Some(_)) => {}
+        Err(error) => report.damaged(&anyhow::Error::new(error)),
+    }
+    if let Err(error) = raft::check_owner(folder, seed, log_is_new) {
         report.damaged(&anyhow::Error::new(error));
     }
-    for error in raft::check_small_files(folder, seed) {
-        report.damaged(&error);
+    match raft::remembered_loss(folder, seed.node) {
+        Ok(None) => {}
+        Ok(Some(why)) => report
+            .notes
+            .push(format!("it neither votes nor leads: {why}")),
+        Err(error) => report.damaged(&anyhow::Error::new(error)),
     }
 }
 
@@ -232,7 +253,9 @@ fn inspect_snapshots(folder: &Path, report: &mut Report, base: &mut Base) -> Vec
                 opaque: bytes::Bytes::new(),
             },
         };
-        match snapshot::load(&RealFs, &file) {
+        // The hash first: it tells damage from a row of another version.
+        let verified = snapshot::verify(&RealFs, &file.path);
+        match verified.and_then(|_| snapshot::load(&RealFs, &file)) {
             Ok((state, meta)) => {
                 report.snapshots.push(Stored {
                     file: file.path.display().to_string(),
@@ -261,10 +284,12 @@ fn inspect_checkpoint(
     if !original.is_dir() {
         return Ok(());
     }
-    let temporary = tempfile::tempdir().context("the checkpoint needs a copy to be read from")?;
+    let space = "the checkpoint is read from a copy: TMPDIR must name a folder with room for it";
+    let temporary = tempfile::tempdir().context(space)?;
     let copy = temporary.path().join("checkpoint");
     let bytes = copy_checkpoint(&original, &copy)
-        .with_context(|| format!("{} cannot be copied to be read", original.display()))?;
+        .with_context(|| format!("{} cannot be copied", original.display()))
+        .context(space)?;
     match load_checkpoint(&copy, whole, fresh)? {
         Ok(Some((state, meta))) => {
             report.checkpoint = Some(Stored {
@@ -322,7 +347,9 @@ fn copy_folder(from: &Path, to: &Path) -> io::Result<u64> {
             std::fs::create_dir(&target)?;
             bytes += copy_folder(&entry.path(), &target)?;
         } else {
-            bytes += std::fs::copy(entry.path(), target)?;
+            // Not its permissions: a copy that cannot be written cannot be opened.
+            let mut original = std::fs::File::open(entry.path())?;
+            bytes += io::copy(&mut original, &mut std::fs::File::create(target)?)?;
         }
     }
     Ok(bytes)
@@ -364,37 +391,42 @@ fn describe_log(log: &LogReport) -> Log {
 
 /// Applies the log's entries to the newest state, up to `index` or to the log's end. The last ones
 /// may not have been committed.
+///
+/// # Errors
+/// There is no state of `index` on this disk.
 fn replay(
     base: Base,
     index: Option<u64>,
     log: &LogReport,
     reader: &LogReader,
     report: &mut Report,
-) {
+) -> anyhow::Result<()> {
     let purged = log.purged.as_ref().map(|purged| purged.index);
     let reaches = base.meta.as_ref().map(|meta| meta.index);
-    if let Some(purged) = purged
-        && reaches.is_none_or(|reaches| reaches < purged)
-    {
-        report.damage.push(format!(
-            "the log begins after index {purged}, and no state on this disk that was asked for \
-             reaches it: the node would fetch a peer's snapshot"
-        ));
-        return;
+    let falls_short = purged.is_some_and(|purged| reaches.is_none_or(|reaches| reaches < purged));
+    match (index, falls_short) {
+        (None, true) => {
+            report.damage.push(format!(
+                "the log begins after index {}, and no state on this disk reaches it: the next \
+                 start fetches a peer's snapshot",
+                purged.unwrap_or(0)
+            ));
+            return Ok(());
+        }
+        (Some(index), true) => bail!("a state of index {index} is not on this disk any more"),
+        (_, false) => {}
     }
     let mut replay = Replay::new(base.state, reaches);
-    let end = index.unwrap_or(u64::MAX);
-    match replay.run(reader, end) {
-        Ok(()) => {
-            let at = replay.index().unwrap_or(0);
-            if let Some(index) = index.filter(|index| *index != at) {
-                let what = format!("there is no state at index {index}: the log ends at {at}");
-                report.damage.push(what);
-            }
-            report.state = Some(Summary::of(replay.state(), at));
-        }
-        Err(error) => report.damaged(&error),
+    if let Err(error) = replay.run(reader, index.unwrap_or(u64::MAX)) {
+        report.damaged(&error);
+        return Ok(());
     }
+    let at = replay.index().unwrap_or(0);
+    if let Some(index) = index.filter(|index| *index != at) {
+        bail!("a state of index {index} is not on this disk yet: the log ends at {at}");
+    }
+    report.state = Some(Summary::of(replay.state(), at));
+    Ok(())
 }
 
 impl Report {
@@ -407,6 +439,7 @@ impl Report {
             parts.push(log.segments_table().to_string());
         }
         parts.push(self.states_table().to_string());
+        parts.extend(self.notes.iter().map(|note| format!("note: {note}")));
         if self.is_sound() {
             parts.push("no damage".to_owned());
         } else {

@@ -41,7 +41,7 @@ pub(crate) enum NodeKeyError {
 pub(crate) fn read_or_make(folder: &Path) -> Result<SigningKey, NodeKeyError> {
     match read(folder)? {
         Some(key) => Ok(key),
-        None => make(folder.join(KEY_FILE)),
+        None => make(folder, folder.join(KEY_FILE)),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn read(folder: &Path) -> Result<Option<SigningKey>, NodeKeyError> {
     }
 }
 
-fn make(path: PathBuf) -> Result<SigningKey, NodeKeyError> {
+fn make(folder: &Path, path: PathBuf) -> Result<SigningKey, NodeKeyError> {
     let mut seed = [0; 32];
     rand::fill(&mut seed).map_err(|_unspecified| NodeKeyError::NoRandomness)?;
     let malformed = |source| NodeKeyError::Malformed {
@@ -72,7 +72,15 @@ fn make(path: PathBuf) -> Result<SigningKey, NodeKeyError> {
     let document = key.to_pkcs8().map_err(malformed)?;
     match write_durably(&RealFs, &path, &document) {
         Ok(()) => {
-            tracing::info!(kid = %key.id(), "signing key made: expected at a node's first start only");
+            if crate::raft::has_been_served(folder) {
+                tracing::warn!(
+                    kid = %key.id(),
+                    "the signing key was gone: another is made. Certificates under the old one \
+                     still verify"
+                );
+            } else {
+                tracing::info!(kid = %key.id(), "signing key made");
+            }
             Ok(key)
         }
         Err(source) => Err(NodeKeyError::Io { path, source }),

@@ -52,6 +52,13 @@ pub(crate) enum SeedError {
         .0.display()
     )]
     Missing(PathBuf),
+    /// There was one.
+    #[error(
+        "{} has been a node's folder, but its {SEED_FILE} is gone: put it back, or copy another \
+         node's and change its \"node\"",
+        .0.display()
+    )]
+    Lost(PathBuf),
     /// It cannot be read or written.
     #[error("{} cannot be read or written", .path.display())]
     Io {
@@ -61,7 +68,10 @@ pub(crate) enum SeedError {
         source: io::Error,
     },
     /// It is not a seed.
-    #[error("{}: {why}; take the file from `epochd init` again", .path.display())]
+    #[error(
+        "{}: {why}; put the file back, or copy another node's and change its \"node\"",
+        .path.display()
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -106,7 +116,12 @@ impl Seed {
         let bytes = match read_bounded(&RealFs, &path, SEED_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(SeedError::Missing(folder.to_path_buf()));
+                let folder = folder.to_path_buf();
+                return Err(if crate::raft::has_been_served(&folder) {
+                    SeedError::Lost(folder)
+                } else {
+                    SeedError::Missing(folder)
+                });
             }
             Err(source) => return Err(SeedError::Io { path, source }),
         };

@@ -37,7 +37,7 @@ pub enum OpenError {
     /// Bytes that were on the disk have changed or are gone.
     #[error(
         "{} is damaged at byte {offset}: expected {expected}. Do not delete or edit it: replace \
-         this node, or restore from a backup",
+         this node",
         .file.display()
     )]
     Damaged {
@@ -50,7 +50,7 @@ pub enum OpenError {
     },
     /// A file of the log is not there.
     #[error(
-        "{} is missing: put the file back, replace this node, or restore from a backup",
+        "{} is missing: put the file back, replace this node",
         .file.display()
     )]
     Missing {
@@ -60,7 +60,7 @@ pub enum OpenError {
     /// The log ends before what was acknowledged: the disk was rolled back or lost a write.
     #[error(
         "{} ends at byte {offset} with frame {last}, but frame {synced} had been synced: \
-         acknowledged entries are gone. Replace this node, or restore from a backup",
+         acknowledged entries are gone. Replace this node",
         .file.display()
     )]
     Short {
@@ -76,7 +76,7 @@ pub enum OpenError {
     /// Entries that were neither purged nor truncated are not there.
     #[error(
         "{} begins with entry {first}, expected entry {expected} or a lower one: an earlier \
-         segment is missing. Put it back, replace this node, or restore from a backup",
+         segment is missing. Put it back, replace this node",
         .file.display()
     )]
     FirstEntry {
@@ -175,7 +175,7 @@ pub enum ReadError {
     /// The bytes on the disk are not those that were written.
     #[error(
         "{} is damaged at byte {offset}: entry {index} does not match its checksum. Replace this \
-         node, or restore from a backup",
+         node",
         .file.display()
     )]
     Damaged {

@@ -35,7 +35,10 @@ pub fn load(
 }
 
 /// Reads the whole file once, for its hash, without a state.
-pub(super) fn verify(fs: &dyn FileSystem, path: &Path) -> Result<SnapshotMeta, ReadSnapshotError> {
+///
+/// # Errors
+/// Any byte is not as it was written.
+pub fn verify(fs: &dyn FileSystem, path: &Path) -> Result<SnapshotMeta, ReadSnapshotError> {
     named(path, || {
         let mut body = Body::open(fs.open_to_read(path)?)?;
         let meta = header::read(&mut body)?;

@@ -18,6 +18,8 @@ use crate::seed::Addresses;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// About every half minute it is said again why there is none yet.
+const ROUNDS_BETWEEN_REPORTS: u32 = 6;
 
 /// Why one peer did not give a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +46,12 @@ pub(crate) async fn fetch_snapshot(
 ) -> StoredSnapshot {
     let mut reported: BTreeMap<NodeId, String> = BTreeMap::new();
     let mut pause = PAUSE_FIRST;
+    let mut round = 0_u32;
     loop {
+        round = round.wrapping_add(1);
+        if round.is_multiple_of(ROUNDS_BETWEEN_REPORTS) {
+            reported.clear();
+        }
         let peers = members.iter().filter(|(peer, _)| **peer != identity.me);
         for (peer, addresses) in peers {
             let fetching = fetch_from(identity, *peer, &addresses.peer, snapshots, at_least);

@@ -47,6 +47,7 @@ use contact::Answer;
 pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
 pub(crate) use identity::Identity;
 pub(crate) use machine::SessionEvent;
+pub(crate) use owner::has_been_served;
 pub(crate) use peer_service::PeerServer;
 pub(crate) use replay::{Replay, describe_log_id, describe_vote};
 pub(crate) use shared::SharedState;
@@ -81,6 +82,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum StartError {
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    #[error(
+        "the log begins after index {purged}, no state on this disk reaches it, and there is no \
+         other node to fetch one from: put the files in snapshots back"
+    )]
+    Alone { purged: u64 },
     #[error("the newest state's log id and membership do not decode: replace the node")]
     Meta(#[from] postcard::Error),
     #[error(transparent)]
@@ -446,14 +452,16 @@ impl Consensus {
     }
 }
 
-/// What is wrong with the folder's owner and with what is remembered of the peers. Changes nothing.
-pub(crate) fn check_small_files(folder: &Path, seed: &Seed) -> Vec<anyhow::Error> {
-    let owner = OwnerCheck::begin(folder, seed).err();
-    let memory = Memory::open(folder, seed.node, ProcessId::draw(), Position::default()).err();
-    let owner = owner.into_iter().map(anyhow::Error::new);
-    owner
-        .chain(memory.into_iter().map(anyhow::Error::new))
-        .collect()
+/// What is wrong with the folder's owner. Changes nothing.
+pub(crate) fn check_owner(folder: &Path, seed: &Seed, log_is_new: bool) -> Result<(), OwnerError> {
+    let owner = OwnerCheck::begin(folder, seed)?;
+    owner.lacks_owner(log_is_new).map_or(Ok(()), Err)
+}
+
+/// Why a node has no say any more, as its folder remembers. Changes nothing.
+pub(crate) fn remembered_loss(folder: &Path, node: NodeId) -> Result<Option<String>, MemoryError> {
+    let memory = Memory::open(folder, node, ProcessId::draw(), Position::default())?;
+    Ok(memory.own_loss())
 }
 
 /// Opens all that is stored; with a peer's snapshot, if nothing here reaches the log.
@@ -479,6 +487,11 @@ async fn recovered(
             Recovery::Whole(recovered) => return Ok(*recovered),
             Recovery::Short(short) => short,
         };
+        if seed.nodes.len() == 1 {
+            return Err(StartError::Alone {
+                purged: short.purged,
+            });
+        }
         tracing::error!(
             node = seed.node,
             newest = short.index,

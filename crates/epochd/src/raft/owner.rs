@@ -55,6 +55,11 @@ struct Owner {
     node: NodeId,
 }
 
+/// Whether a node has ever been started in a folder.
+pub(crate) fn has_been_served(folder: &Path) -> bool {
+    folder.join(OWNER_FILE).exists() || folder.join("log").exists()
+}
+
 /// The two halves of the check: before the log is opened, which makes its folder, and after.
 #[derive(Debug)]
 pub(super) struct OwnerCheck {
@@ -99,6 +104,12 @@ impl OwnerCheck {
             seed,
             known: known.is_some(),
         })
+    }
+
+    /// Whether the folder has a log that nobody owns.
+    pub(super) fn lacks_owner(&self, log_is_new: bool) -> Option<OwnerError> {
+        let lacks = !self.known && !log_is_new;
+        lacks.then(|| OwnerError::Missing(self.folder.clone()))
     }
 
     /// Judges the log once it is open, and takes possession of a new folder.

@@ -113,7 +113,14 @@ impl Snapshots {
         applied: AppliedMeta,
         pace: &mut dyn FnMut(),
     ) -> Result<StoredSnapshot, SnapshotError> {
+        let begun = crate::clock::boot();
         let written = self.0.write(state, &meta_of(&applied)?, pace)?;
+        tracing::info!(
+            index = written.file.meta.index,
+            bytes = written.plain_bytes,
+            elapsed_ms = u64::try_from(crate::clock::boot().saturating_sub(begun).as_millis()).ok(),
+            "snapshot written"
+        );
         Ok(StoredSnapshot {
             file: written.file,
             applied,
