@@ -69,8 +69,8 @@
 //! | 8 | how many chunks there are |
 //!
 //! The head is written with the last chunks of a save, in one batch. Chunks that it does not count
-//! are what is left of a save that was cut off, and removed by the next one. Numbers rise as long as
-//! there is a table, over all chains: no chunk is ever taken for one of another chain.
+//! are what is left of a save that was cut off, and removed by the next one. Numbers rise over all
+//! chains of a table: no chunk is ever taken for one of another chain.
 
 mod changed;
 mod chunk;
@@ -105,7 +105,7 @@ use crate::snapshot::{DamageKind, SnapshotFile, SnapshotMeta};
 const CHUNK_BYTES_MAX: usize = 6 << 10;
 /// Largest head, in bytes: there is one, so its leaf stays small enough.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// A new chain gets a new table, too, when the old one's file is larger than this, in bytes, and ...
+/// A new chain gets a new table, too, when the file is larger than this, in bytes, and ...
 const REBUILD_BYTES_MIN: u64 = 256 << 20;
 /// ... this many times as large as what is in it.
 const REBUILD_FACTOR: u64 = 8;

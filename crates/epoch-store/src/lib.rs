@@ -8,7 +8,7 @@
 //!   it returns only once the change is on the disk.
 //!   [`inspect_log`] reads one without changing it.
 //! - [`snapshot`]: the whole state as a file, for starts, lagging peers and purging the log.
-//! - [`checkpoint`]: the state in a table that is kept up to date, for fast starts.
+//! - [`checkpoint`]: what has changed since a snapshot, in a table, for fast starts.
 //! - [`recovery`]: the start: the newest state, and whether the log goes on from it.
 //! - [`codec`]: log batches and snapshot rows as bytes, checked in full when they are read.
 //! - [`write_durably`] and [`read_bounded`]: small files that are there whole or not at all;
