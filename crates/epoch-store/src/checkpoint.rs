@@ -90,7 +90,7 @@ use std::time::Duration;
 
 use epoch_machine::{Changes, State};
 
-pub use self::contained::{THREAD_NAME, contains_panic};
+pub use self::contained::contains_panic;
 pub use self::error::{CheckpointError, ChunkError, OffReason, TableError, Unusable};
 
 use self::contained::{Trouble, contained};

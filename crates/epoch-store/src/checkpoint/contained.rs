@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::error::{OffReason, TableError};
 
 /// Name of the threads in which the checkpoint calls sled.
-pub const THREAD_NAME: &str = "checkpoint";
+const THREAD_NAME: &str = "checkpoint";
 
 /// How the names of sled's own threads begin.
 const SLED_THREAD_PREFIX: &str = "sled-io-";

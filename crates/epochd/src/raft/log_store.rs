@@ -308,7 +308,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let bytes = encode(&log_id).map_err(failed)?;
         self.run(move |log| log.purge_to(log_id.index, bytes))
             .await
-            .map_err(failed)
+            .map_err(failed)?;
+        tracing::info!(index = log_id.index, "log purged");
+        Ok(())
     }
 }
 

@@ -68,7 +68,6 @@ impl Tending {
         if let Some(index) = self.snapshots.purgeable()
             && self.log.purged_index().is_none_or(|purged| purged < index)
         {
-            tracing::info!(index, "purging the log: two snapshots cover it");
             drop(self.raft.trigger().purge_log(index).await);
         }
         let checkpoints = self.upkeep.makes_checkpoints();
