@@ -1,7 +1,6 @@
-//! Tests of the checkpoint. By subject: ordinary use here, damage, and what a large one costs.
+//! Tests of the checkpoint. By subject: ordinary use here, and damage.
 
 mod damage;
-mod size;
 
 use std::fs;
 
