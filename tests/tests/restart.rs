@@ -378,6 +378,12 @@ async fn a_node_on_an_older_copy_of_its_folder_has_no_say() -> Result<()> {
             .iter()
             .any(|line| line.message().contains("neither votes nor leads"));
         ensure!(said, "not yet");
+        let metrics = cluster.admin(follower)?.get("/metrics", &[]).await?;
+        let lost = metrics
+            .ok_text()?
+            .lines()
+            .any(|line| line.starts_with("epochd_disk_lost{") && line.ends_with(" 1"));
+        ensure!(lost, "its metrics do not tell");
         Ok(())
     })
     .await?;

@@ -468,7 +468,13 @@ fn watched(metrics: &str) -> Result<()> {
     at_least(metrics, "epochd_applied_index", "", 1.0)?;
     at_least(metrics, "epochd_grants_total", "", 1.0)?;
     at_least(metrics, "epochd_sessions", "", 2.0)?;
-    at_least(metrics, "epochd_log_flush_seconds_count", "", 1.0)
+    at_least(metrics, "epochd_log_flush_seconds_count", "", 1.0)?;
+    at_least(metrics, "epochd_snapshot_index", "", 0.0)?;
+    at_least(metrics, "epochd_checkpoint_index", "", 0.0)?;
+    at_least(metrics, "epochd_purged_index", "", 0.0)?;
+    let lost = at_least(metrics, "epochd_disk_lost", "", 1.0);
+    ensure!(lost.is_err(), "a disk is lost");
+    Ok(())
 }
 
 fn at_least(metrics: &str, name: &str, label: &str, least: f64) -> Result<()> {

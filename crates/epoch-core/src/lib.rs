@@ -16,6 +16,7 @@
 mod barrier;
 mod certificate;
 mod decide;
+mod error_chain;
 mod fields;
 mod id;
 mod intent;
@@ -40,6 +41,7 @@ pub use certificate::{
     Grant, JTI_BYTES_MAX, TOKEN_BYTES_MAX, TOKEN_TYPE, Validity, issuer,
 };
 pub use decide::{Advance, Attempt, Decision, Fence, Verdict, decide, decide_advance};
+pub use error_chain::error_chain;
 pub use id::{
     ClusterId, EPOCH_EXCLUSIVE_MAX, Epoch, GrantHash, IdError, Incarnation, NodeId, OpenId,
     Position, RequestId, SessionHash, SessionId,

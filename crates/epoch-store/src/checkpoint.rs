@@ -88,6 +88,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use epoch_core::error_chain;
 use epoch_machine::{Changes, State};
 
 pub use self::contained::contains_panic;
@@ -266,7 +267,7 @@ impl Checkpoint {
         let checkpoint = self.folder.display();
         tracing::warn!(
             %checkpoint,
-            error = &why as &dyn std::error::Error,
+            error = error_chain(&why),
             "the checkpoint is of no use: it is removed"
         );
         // A panic was only its own; what hangs or has died may be needed by any table.

@@ -14,6 +14,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use epoch_core::error_chain;
 use epoch_machine::State;
 
 use crate::checkpoint::{Base, Checkpoint, CheckpointError, same_owner};
@@ -212,7 +213,7 @@ fn newest_state(
             // Its hash fits: it was written wrong, or the disk has just failed.
             Err(error) => tracing::error!(
                 snapshot = %file.path.display(),
-                error = &error.source as &dyn std::error::Error,
+                error = error_chain(&error.source),
                 "a snapshot cannot be loaded"
             ),
         }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use epoch_core::{
-    Certificate, ClusterId, JWKS_BYTES_MAX, KeySet, Reason, TOKEN_BYTES_MAX, Verifier,
+    Certificate, ClusterId, JWKS_BYTES_MAX, KeySet, Reason, TOKEN_BYTES_MAX, Verifier, error_chain,
 };
 use serde_json::{Value, json};
 
@@ -181,7 +181,7 @@ async fn fetch(url: &str, deadline: Duration) -> Result<Vec<u8>, Failure> {
         .send()
         .await
         .and_then(reqwest::Response::error_for_status);
-    let mut response = response.map_err(|error| unavailable(chain(&error)))?;
+    let mut response = response.map_err(|error| unavailable(error_chain(&error)))?;
     if response.status() != reqwest::StatusCode::OK {
         return Err(unavailable(format!("the answer is {}", response.status())));
     }
@@ -189,7 +189,7 @@ async fn fetch(url: &str, deadline: Duration) -> Result<Vec<u8>, Failure> {
     while let Some(chunk) = response
         .chunk()
         .await
-        .map_err(|error| unavailable(chain(&error)))?
+        .map_err(|error| unavailable(error_chain(&error)))?
     {
         document.extend_from_slice(&chunk);
         if document.len() > JWKS_BYTES_MAX {
@@ -199,17 +199,6 @@ async fn fetch(url: &str, deadline: Duration) -> Result<Vec<u8>, Failure> {
         }
     }
     Ok(document)
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// The cluster that a token names as its issuer, before anything is verified.

@@ -39,6 +39,14 @@ pub(crate) struct Metrics {
     pub(crate) flush_seconds: Histogram,
     /// Certificates signed.
     pub(crate) certificates: Counter,
+    /// The index of the newest snapshot.
+    pub(crate) snapshot_index: Gauge,
+    /// The index of the last checkpoint.
+    pub(crate) checkpoint_index: Gauge,
+    /// The index up to which the log is purged.
+    pub(crate) purged_index: Gauge,
+    /// 1 when this node's disk was wiped or rolled back.
+    pub(crate) disk_lost: Gauge,
     refusals: Vec<(Reason, Counter)>,
 }
 
@@ -86,6 +94,19 @@ impl Metrics {
             grants: counter("epochd_grants_total", "New grants applied"),
             sessions_expired: counter("epochd_sessions_expired_total", "Sessions that ran out"),
             certificates: counter("epochd_certificates_total", "Certificates signed"),
+            snapshot_index: gauge(
+                "epochd_snapshot_index",
+                "The log index of the newest snapshot",
+            ),
+            checkpoint_index: gauge(
+                "epochd_checkpoint_index",
+                "The log index of the last checkpoint, or of the state this process started with",
+            ),
+            purged_index: gauge("epochd_purged_index", "The log index purged up to"),
+            disk_lost: gauge(
+                "epochd_disk_lost",
+                "1 when this node's disk was wiped or rolled back: it has no say any more",
+            ),
             batch_commands: histogram(
                 &recorder,
                 "epochd_batch_commands",

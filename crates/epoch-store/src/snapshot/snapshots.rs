@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use epoch_core::error_chain;
 use epoch_machine::State;
 
 use super::error::{FolderError, ReadSnapshotError, WriteSnapshotError};
@@ -191,7 +192,7 @@ fn read_all(
             Err(error) => {
                 tracing::error!(
                     snapshot = %error.path.display(),
-                    error = &error.source as &dyn std::error::Error,
+                    error = error_chain(&error.source),
                     "damaged snapshot"
                 );
                 damaged.push(error);

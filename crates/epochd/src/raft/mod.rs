@@ -204,22 +204,24 @@ impl Consensus {
             upkeep.clone(),
             hashes,
             sessions,
-            metrics,
+            metrics.clone(),
         );
         let peers = Peers::new(identity, contact.clone(), introductions.clone());
         let config = Arc::new(config(&seed, timing)?);
         let raft = Raft::new(seed.node, config, peers.clone(), log.clone(), machine)
             .await
             .map_err(|error| StartError::Core(error.to_string()))?;
-        let tending = Tending::new(
+        let tending = Tending {
             storage,
-            raft.clone(),
-            log.clone(),
-            snapshots.clone(),
-            state.clone(),
+            raft: raft.clone(),
+            log: log.clone(),
+            snapshots: snapshots.clone(),
+            checkpointed: state.applied().last_log_id.map(|id| id.index),
+            state: state.clone(),
             upkeep,
-            contact.clone(),
-        );
+            contact: contact.clone(),
+            metrics,
+        };
         let seed = Arc::new(seed);
         let consensus = Self {
             raft,

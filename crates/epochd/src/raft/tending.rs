@@ -12,6 +12,7 @@ use super::shared::SharedState;
 use super::snapshots::Snapshots;
 use super::types::Raft;
 use super::upkeep::Upkeep;
+use crate::metrics::Metrics;
 use crate::settings::Storage;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -23,45 +24,43 @@ const ROW_BYTES: u64 = 128;
 
 /// Looks at the log's growth every second.
 pub(super) struct Tending {
-    storage: Storage,
-    raft: Raft,
-    log: LogStore,
-    snapshots: Snapshots,
-    state: SharedState,
-    upkeep: Upkeep,
-    contact: Contact,
-    /// The index of the state in the checkpoint, as far as this process knows.
-    checkpointed: Option<u64>,
+    pub(super) storage: Storage,
+    pub(super) raft: Raft,
+    pub(super) log: LogStore,
+    pub(super) snapshots: Snapshots,
+    pub(super) state: SharedState,
+    pub(super) upkeep: Upkeep,
+    pub(super) contact: Contact,
+    pub(super) metrics: Metrics,
+    /// The index of the state in the checkpoint, as far as this process knows; at first that of
+    /// the state it started with.
+    pub(super) checkpointed: Option<u64>,
 }
 
 impl Tending {
-    pub(super) fn new(
-        storage: Storage,
-        raft: Raft,
-        log: LogStore,
-        snapshots: Snapshots,
-        state: SharedState,
-        upkeep: Upkeep,
-        contact: Contact,
-    ) -> Self {
-        Self {
-            storage,
-            raft,
-            log,
-            snapshots,
-            checkpointed: index_of(&state),
-            state,
-            upkeep,
-            contact,
-        }
-    }
-
     /// Never ends.
     pub(super) async fn run(&mut self) {
         loop {
             tokio::time::sleep(INTERVAL).await;
             self.look().await;
+            self.show();
         }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
+    fn show(&self) {
+        let newest = self.snapshots.newest();
+        let newest = newest.and_then(|stored| stored.meta().last_log_id);
+        let shown = [
+            (&self.metrics.snapshot_index, newest.map(|id| id.index)),
+            (&self.metrics.checkpoint_index, self.checkpointed),
+            (&self.metrics.purged_index, self.log.purged_index()),
+        ];
+        for (gauge, index) in shown {
+            gauge.set(index.unwrap_or(0) as f64);
+        }
+        let lost = self.contact.own_loss().is_some();
+        self.metrics.disk_lost.set(f64::from(u8::from(lost)));
     }
 
     async fn look(&mut self) {
@@ -127,8 +126,4 @@ impl Tending {
             self.checkpointed = Some(id.index);
         }
     }
-}
-
-fn index_of(state: &SharedState) -> Option<u64> {
-    state.applied().last_log_id.map(|id| id.index)
 }

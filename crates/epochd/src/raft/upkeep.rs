@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use epoch_core::error_chain;
 use epoch_store::checkpoint::{Checkpoint, CheckpointError, Saved};
 use tokio::sync::oneshot;
 
@@ -132,7 +133,7 @@ impl Upkeep {
             }
             Err(CheckpointError::Off(reason)) => {
                 tracing::warn!(
-                    error = &reason as &dyn std::error::Error,
+                    error = error_chain(&reason),
                     "no more checkpoints: starts take longer"
                 );
                 self.off.store(true, Ordering::Release);
