@@ -73,23 +73,14 @@ fn parse_node(text: &str) -> Result<(NodeId, Addresses), String> {
     let [client, peer, admin] = addresses[..] else {
         return Err(wrong());
     };
-    for address in [client, peer, admin] {
-        let port = address
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse::<u16>().ok());
-        if port.is_none() {
-            return Err(format!("{address:?} is not of the form host:port"));
-        }
-    }
     let [client, peer, admin] = [client, peer, admin].map(str::to_owned);
-    Ok((
-        id,
-        Addresses {
-            client,
-            peer,
-            admin,
-        },
-    ))
+    let addresses = Addresses {
+        client,
+        peer,
+        admin,
+    };
+    addresses.check()?;
+    Ok((id, addresses))
 }
 
 /// Addresses of `count` nodes on one host.

@@ -28,6 +28,25 @@ pub struct Addresses {
     pub admin: String,
 }
 
+impl Addresses {
+    /// Whether each can be one.
+    ///
+    /// # Errors
+    /// Which one cannot.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for address in [&self.client, &self.peer, &self.admin] {
+            let port = address
+                .rsplit_once(':')
+                .filter(|(host, _)| !host.is_empty())
+                .and_then(|(_, port)| port.parse::<u16>().ok());
+            if !port.is_some_and(|port| port > 0) {
+                return Err(format!("{address:?} is not of the form host:port"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The contents of a seed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -139,6 +158,9 @@ impl Seed {
                 "node {} is not among the nodes",
                 seed.node
             )));
+        }
+        for addresses in seed.nodes.values() {
+            addresses.check().map_err(malformed)?;
         }
         Ok(seed)
     }
