@@ -28,7 +28,7 @@
 //! A table with every row under a key of its own would need no base. With sled and 1M rows of held
 //! scopes that was measured, on one machine: 660 MiB to 3 GiB resident, 640 to 750 MB of file for
 //! 150 MB of rows, 10 s to write and 4 s to load it, where a snapshot loads in 0.7 s. Large values
-//! under keys that only rise, removed again now and then, cost 45 to 60 MiB resident for good,
+//! under keys that only rise, removed again now and then, cost 15 to 35 MiB resident for good,
 //! about twice their length on the disk, and 0.5 s for 100 MB.
 //!
 //! # Table
@@ -40,9 +40,10 @@
 //! | 0 | the head |
 //! | 1, number (8, big-endian) | a chunk: the changed rows of one save, or some of them |
 //!
-//! A chunk has at most 6 KiB: a leaf of sled has up to 16 values, and from 128 KiB on sled would
-//! keep it in a file of its own, which it never syncs. It is a sequence of items, each with its
-//! length (2, little-endian) before it:
+//! A chunk has about 2 KiB, or one item of at most 6 KiB: a leaf of sled has up to 16 values, and
+//! from 128 KiB on sled would keep it in a file of its own, which it never syncs; a leaf or two of
+//! each of its 256 cache shards stay in memory whatever the cache may hold. It is a sequence of
+//! items, each with its length (2, little-endian) before it:
 //!
 //! | first byte | what |
 //! | --- | --- |
@@ -102,7 +103,9 @@ use crate::fs::FileSystem;
 use crate::snapshot::read::Rows;
 use crate::snapshot::{DamageKind, SnapshotFile, SnapshotMeta};
 
-/// Largest chunk, in bytes.
+/// Items are put together in chunks of up to this many bytes.
+const CHUNK_BYTES: usize = 2 << 10;
+/// Largest chunk, of a single item, in bytes.
 const CHUNK_BYTES_MAX: usize = 6 << 10;
 /// Largest head, in bytes: there is one, so its leaf stays small enough.
 const HEAD_BYTES_MAX: usize = 32 << 10;
@@ -475,7 +478,7 @@ impl Checkpoint {
 
     fn is_bloated(&self, chunks: &Range<u64>) -> bool {
         let bytes = folder::db_bytes(&self.folder);
-        let held = (chunks.end - chunks.start).saturating_mul(CHUNK_BYTES_MAX as u64);
+        let held = (chunks.end - chunks.start).saturating_mul(CHUNK_BYTES as u64);
         bytes > self.rebuild_bytes_min && bytes / REBUILD_FACTOR > held
     }
 

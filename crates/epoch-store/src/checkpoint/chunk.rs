@@ -3,9 +3,9 @@
 use epoch_machine::RowChange;
 use prost::Message;
 
-use super::CHUNK_BYTES_MAX;
 use super::error::{ChunkError, TableError};
 use super::key;
+use super::{CHUNK_BYTES, CHUNK_BYTES_MAX};
 use crate::codec::{scope_message, session_message, spent_message};
 
 /// How an item with a row begins. One of a row that is gone begins as its key does.
@@ -29,7 +29,7 @@ impl Packer {
             .ok()
             .filter(|_| bytes <= CHUNK_BYTES_MAX)
             .ok_or(TableError::RowTooLarge(bytes))?;
-        let full = self.chunk.len() + bytes > CHUNK_BYTES_MAX;
+        let full = !self.chunk.is_empty() && self.chunk.len() + bytes > CHUNK_BYTES;
         let chunk = full.then(|| std::mem::take(&mut self.chunk));
         self.chunk.extend_from_slice(&length.to_le_bytes());
         self.chunk.extend_from_slice(&self.item);
@@ -135,7 +135,7 @@ mod tests {
         let chunks = pack(&changes);
         assert!(chunks.len() > 3);
         for chunk in &chunks[..chunks.len() - 1] {
-            assert!((CHUNK_BYTES_MAX - 1_000..=CHUNK_BYTES_MAX).contains(&chunk.len()));
+            assert!((CHUNK_BYTES - 1_000..=CHUNK_BYTES).contains(&chunk.len()));
         }
         let mut read = chunks.iter().flat_map(|chunk| items(chunk));
         for change in &changes {
@@ -148,6 +148,20 @@ mod tests {
         }
         assert!(read.next().is_none());
         assert!(pack(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_item_larger_than_a_chunk_has_one_to_itself() {
+        let long = |bytes| {
+            let name = "n".repeat(bytes).into();
+            RowChange::Scope(name, None)
+        };
+        let largest = CHUNK_BYTES_MAX - LENGTH_BYTES - 1;
+        let chunks = pack(&[long(10), long(largest), long(10), long(10)]);
+        let lengths: Vec<_> = chunks.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [13, CHUNK_BYTES_MAX, 26]);
+        let refused = Packer::default().add(&long(largest + 1)).unwrap_err();
+        assert!(matches!(refused, TableError::RowTooLarge(_)), "{refused}");
     }
 
     #[test]
