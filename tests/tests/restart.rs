@@ -1,6 +1,8 @@
 //! What is left after processes end: leadership only by a won election, and every grant.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -411,6 +413,46 @@ async fn a_node_on_an_older_copy_of_its_folder_has_no_say() -> Result<()> {
     ensure!(serving != follower, "the rolled-back node leads");
     let client = cluster.client(serving)?;
     ensure!(held(client, "since/").await? == taken, "grants were lost");
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_written_ends_no_node() -> Result<()> {
+    let mut cluster = Cluster::init_nodes(1, &[])?;
+    let full = || File::options().write(true).open("/dev/full");
+    let serve = |folder: &Path| -> Result<tokio::process::Command> {
+        let mut command = tokio::process::Command::new(binary("epochd")?);
+        command.args(["serve", "--data-dir"]).arg(folder);
+        command.stdout(full()?).stderr(full()?).kill_on_drop(true);
+        Ok(command)
+    };
+    let mut node = serve(&cluster.folder(1))?.spawn()?;
+    let client = cluster.client(1)?.impatient();
+    wait::until("the node is ready", async || {
+        ensure!(node.try_wait()?.is_none(), "it has ended");
+        client.get("/readyz", &[]).await?.ok_text()?;
+        Ok(())
+    })
+    .await?;
+    take(cluster.client(1)?, "kept", 5).await?;
+    ensure!(node.try_wait()?.is_none(), "it has ended");
+    node.kill().await?;
+    let refused = serve(&cluster.path().join("nothing"))?.status().await?;
+    ensure!(refused.code() == Some(1), "it ended with {refused}");
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_beyond_the_limit_is_named() -> Result<()> {
+    let mut cluster = Cluster::init_nodes(1, &[])?;
+    let mut command = tokio::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -f 8 && exec \"$0\" serve --data-dir \"$1\""])
+        .arg(binary("epochd")?)
+        .arg(cluster.folder(1));
+    let ran = run(&mut command).await?;
+    ensure!(matches!(ran.code, Some(1 | 70)), "{ran:?}");
+    ensure!(ran.stderr.contains("File too large"), "{ran:?}");
     cluster.unharmed()
 }
 

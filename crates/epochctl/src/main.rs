@@ -2,8 +2,6 @@
 //!
 //! Data goes to stdout, messages to stderr. The exit codes are in [`exit`].
 
-#![expect(clippy::print_stderr, reason = "a command line talks to its user")]
-
 mod args;
 mod cluster;
 mod exit;

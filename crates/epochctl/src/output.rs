@@ -55,12 +55,14 @@ impl Output {
 
     /// Says something beside the result.
     pub(crate) fn note(self, text: &str) {
-        eprintln!("note: {text}");
+        drop(writeln!(std::io::stderr(), "note: {text}"));
     }
 
     /// Prints a failure, and gives its exit code.
     pub(crate) fn failure(self, failure: &Failure) -> ExitCode {
-        eprintln!("{}", self.failure_text(failure));
+        let text = self.failure_text(failure);
+        // The exit code tells it too, should nobody be listening.
+        drop(writeln!(std::io::stderr(), "{text}"));
         failure.exit_code()
     }
 

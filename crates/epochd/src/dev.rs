@@ -67,7 +67,7 @@ impl Dev {
                 peer_listen: None,
                 admin_listen: None,
                 timing: args.tuning.timing()?,
-                storage: args.tuning.storage(),
+                storage: args.tuning.storage()?,
             };
             servers.push(Server::start(&settings).await?);
         }

@@ -5,7 +5,7 @@ mod tables;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use epoch_machine::State;
 use epoch_store::checkpoint::{self, Checkpoint, CheckpointError, Unusable};
@@ -283,6 +283,9 @@ fn inspect_checkpoint(
 ) -> anyhow::Result<()> {
     let original = folder.join("checkpoint");
     if !original.is_dir() {
+        if original.symlink_metadata().is_ok() {
+            report.damaged(&anyhow!("{} is no folder", original.display()));
+        }
         return Ok(());
     }
     let space = "the checkpoint is read from a copy: TMPDIR must name a folder with room for it";

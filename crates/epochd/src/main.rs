@@ -1,6 +1,6 @@
 //! The server's command line.
 
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,7 +10,8 @@ use epochd::dev::{Dev, DevArgs};
 use epochd::init::{self, InitArgs};
 use epochd::inspect::{self, InspectArgs};
 use epochd::server::Server;
-use epochd::settings::NodeArgs;
+use epochd::settings::{NodeArgs, SettingsError};
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -54,16 +55,21 @@ struct ServeArgs {
     node: NodeArgs,
 }
 
+/// Exit code for wrong arguments, as clap's.
+const EXIT_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the log may not be set up yet")]
-            {
-                eprintln!("epochd: {error:#}");
+            // The log may not be set up yet, and nobody may be listening.
+            drop(writeln!(std::io::stderr(), "epochd: {error:#}"));
+            if error.is::<SettingsError>() {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::FAILURE
             }
-            ExitCode::FAILURE
         }
     }
 }
@@ -71,10 +77,12 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     start_log(&cli.log)?;
+    // A file beyond the limit on file sizes is then an error, as on a full disk, and not the end.
+    drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
     match cli.command {
         Command::Init(args) => {
             for folder in init::run(&args)? {
-                say(&folder.display().to_string());
+                say(&folder.display().to_string())?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -82,9 +90,9 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             epochd::fatal::stop_on_panic();
             let report = inspect::run(&args)?;
             if args.json {
-                say(&serde_json::to_string(&report)?);
+                say(&serde_json::to_string(&report)?)?;
             } else {
-                say(&report.tables());
+                say(&report.tables())?;
             }
             let sound = report.is_sound();
             Ok(if sound {
@@ -119,10 +127,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn say(line: &str) {
-    #[expect(clippy::print_stdout, reason = "the command's data")]
-    {
-        println!("{line}");
+fn say(line: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{line}") {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("the output cannot be written"),
     }
 }
 
@@ -132,6 +141,8 @@ fn start_log(filter: &str) -> anyhow::Result<()> {
         .with_context(|| format!("--log {filter:?} is not a tracing filter"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A log that cannot be written must not end the node.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
         log.init();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use epoch_core::{ClusterId, Incarnation, NodeId};
@@ -38,8 +39,8 @@ impl Addresses {
             let port = address
                 .rsplit_once(':')
                 .filter(|(host, _)| !host.is_empty())
-                .and_then(|(_, port)| port.parse::<u16>().ok());
-            if !port.is_some_and(|port| port > 0) {
+                .and_then(|(_, port)| port.parse::<NonZeroU16>().ok());
+            if port.is_none() {
                 return Err(format!("{address:?} is not of the form host:port"));
             }
         }

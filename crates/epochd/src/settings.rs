@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use clap::Args;
 use epoch_store::LogOptions;
 use serde::Deserialize;
 
 use crate::raft::{QUIET, SILENCE_AFTER};
+
+/// Settings that cannot be, or do not fit together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(String);
 
 /// Where a node listens and keeps its data, and how it keeps time. Every part is optional in the
 /// file and on the command line.
@@ -48,7 +53,8 @@ pub struct Tuning {
     /// takes, but 67108864 at least].
     #[arg(long, env = "EPOCHD_SNAPSHOT_LOG_BYTES", value_name = "BYTES")]
     pub snapshot_log_bytes: Option<u64>,
-    /// Close a log file and begin the next one at so many bytes [default: 67108864].
+    /// Close a log file and begin the next one at so many bytes, 4096 to 1073741824
+    /// [default: 67108864].
     #[arg(long, env = "EPOCHD_LOG_SEGMENT_BYTES", value_name = "BYTES")]
     pub log_segment_bytes: Option<u64>,
 }
@@ -133,10 +139,13 @@ impl NodeArgs {
     /// Fills in the defaults and checks how the settings fit together.
     ///
     /// # Errors
-    /// No data folder, or times that do not fit.
-    pub fn settings(self) -> anyhow::Result<Settings> {
+    /// No data folder, a size out of bounds, or times that do not fit.
+    pub fn settings(self) -> Result<Settings, SettingsError> {
         let Some(data_dir) = self.data_dir else {
-            bail!("no data folder: give --data-dir, EPOCHD_DATA_DIR, or data_dir in the file");
+            return Err(SettingsError(
+                "no data folder: give --data-dir, EPOCHD_DATA_DIR, or data_dir in the file"
+                    .to_owned(),
+            ));
         };
         Ok(Settings {
             data_dir,
@@ -144,41 +153,54 @@ impl NodeArgs {
             peer_listen: self.peer_listen,
             admin_listen: self.admin_listen,
             timing: self.tuning.timing()?,
-            storage: self.tuning.storage(),
+            storage: self.tuning.storage()?,
         })
     }
 }
 
 impl Tuning {
     /// How large what is on the disk becomes.
-    #[must_use]
-    pub fn storage(&self) -> Storage {
-        Storage {
-            snapshot_log_bytes: self.snapshot_log_bytes,
-            log_segment_bytes: self
-                .log_segment_bytes
-                .unwrap_or_else(|| LogOptions::default().segment_bytes_max),
+    ///
+    /// # Errors
+    /// A size is out of bounds.
+    pub fn storage(&self) -> Result<Storage, SettingsError> {
+        let log_segment_bytes = self
+            .log_segment_bytes
+            .unwrap_or_else(|| LogOptions::default().segment_bytes_max);
+        let bounds = LogOptions::SEGMENT_BYTES;
+        if !bounds.contains(&log_segment_bytes) {
+            return Err(SettingsError(format!(
+                "log_segment_bytes is {log_segment_bytes}; it must be from {} to {}",
+                bounds.start(),
+                bounds.end()
+            )));
         }
+        Ok(Storage {
+            snapshot_log_bytes: self.snapshot_log_bytes,
+            log_segment_bytes,
+        })
     }
 
     /// Heartbeats and elections, checked together.
     ///
     /// # Errors
     /// They do not fit.
-    pub fn timing(&self) -> anyhow::Result<Timing> {
+    pub fn timing(&self) -> Result<Timing, SettingsError> {
         let heartbeat_ms = self.heartbeat_ms.unwrap_or(60);
         let election_min_ms = self.election_ms.unwrap_or(300);
-        ensure!(
-            (10..=200).contains(&heartbeat_ms),
-            "heartbeat_ms is {heartbeat_ms}; it must be from 10 to 200, so that a leader is \
-             acknowledged several times before it falls silent at {} ms",
-            SILENCE_AFTER.as_millis()
-        );
-        ensure!(
-            election_min_ms >= heartbeat_ms.saturating_mul(3) && election_min_ms <= 60_000,
-            "election_ms is {election_min_ms}; it must be at least three heartbeats \
-             ({heartbeat_ms} ms each), and at most a minute"
-        );
+        if !(10..=200).contains(&heartbeat_ms) {
+            return Err(SettingsError(format!(
+                "heartbeat_ms is {heartbeat_ms}; it must be from 10 to 200, so that a leader is \
+                 acknowledged several times before it falls silent at {} ms",
+                SILENCE_AFTER.as_millis()
+            )));
+        }
+        if election_min_ms < heartbeat_ms.saturating_mul(3) || election_min_ms > 60_000 {
+            return Err(SettingsError(format!(
+                "election_ms is {election_min_ms}; it must be at least three heartbeats \
+                 ({heartbeat_ms} ms each), and at most a minute"
+            )));
+        }
         debug_assert!(
             SILENCE_AFTER < QUIET,
             "a leader must fall silent within the quiet second"
@@ -215,11 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn times_that_do_not_fit_are_refused() {
+    fn what_does_not_fit_is_refused() {
         for text in [
             "heartbeat_ms = 0",
             "heartbeat_ms = 500",
             "election_ms = 100",
+            "log_segment_bytes = 0",
+            "log_segment_bytes = 1073741825",
         ] {
             let text = format!("data_dir = '/d'\n[tuning]\n{text}");
             assert!(parse(&text).settings().is_err(), "{text}");

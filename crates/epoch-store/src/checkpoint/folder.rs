@@ -48,8 +48,13 @@ pub(super) fn sync_names(folder: &Path) -> Result<(), TableError> {
     Ok(())
 }
 
-/// Makes the folder, durably, if there is none; tells whether there is anything in it.
+/// Makes the folder, durably, if there is none; tells whether there is anything in it. What has
+/// its name and is none is removed.
 pub(super) fn create(folder: &Path) -> Result<bool, CheckpointError> {
+    if folder.symlink_metadata().is_ok() && !folder.is_dir() {
+        tracing::warn!(checkpoint = %folder.display(), "the checkpoint is no folder: it is removed");
+        fs::remove_file(folder).map_err(|source| error("remove", folder, source))?;
+    }
     let created = DirBuilder::new()
         .recursive(true)
         .mode(FOLDER_MODE)

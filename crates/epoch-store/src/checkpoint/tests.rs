@@ -172,6 +172,17 @@ fn an_empty_folder_is_an_empty_checkpoint() {
 }
 
 #[test]
+fn what_is_no_folder_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("checkpoint");
+    fs::write(&folder, "no folder").unwrap();
+    assert!(open(&folder).chain().is_none());
+    fs::remove_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("nowhere", &folder).unwrap();
+    assert!(open(&folder).chain().is_none());
+}
+
+#[test]
 fn a_chain_from_the_fresh_state_on_is_loaded_without_any_snapshot() {
     let mut running = Running::new(1, 5_000);
     let mut checkpoint = open(&running.folder());

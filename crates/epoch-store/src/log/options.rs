@@ -1,17 +1,16 @@
 //! Settings of a log and their bounds.
 
+use std::ops::RangeInclusive;
+
 use super::OpenError;
 
-const SEGMENT_BYTES_MIN: u64 = 4 << 10;
-/// Offsets in a segment fit into 32 bits with room to spare.
-const SEGMENT_BYTES_LIMIT: u64 = 1 << 30;
 const CACHE_BYTES_LIMIT: u64 = 1 << 30;
 
 /// Settings of a log. They may differ from one opening to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// A segment that would grow beyond this many bytes is closed and the next begun; 4 KiB to
-    /// 1 GiB. Space is given back a segment at a time.
+    /// A segment that would grow beyond this many bytes is closed and the next begun, within
+    /// [`SEGMENT_BYTES`](Self::SEGMENT_BYTES). Space is given back a segment at a time.
     pub segment_bytes_max: u64,
     /// Bytes of the latest entries to keep in memory; 0 to 1 GiB.
     pub cache_bytes_max: u64,
@@ -28,14 +27,17 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// Bounds of a segment's size. Offsets in it fit into 32 bits with room to spare.
+    pub const SEGMENT_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
+
     /// Refuses settings out of bounds.
     pub(super) fn check(&self) -> Result<(), OpenError> {
         let bounds = [
             (
                 "segment_bytes_max",
                 self.segment_bytes_max,
-                SEGMENT_BYTES_MIN,
-                SEGMENT_BYTES_LIMIT,
+                *Self::SEGMENT_BYTES.start(),
+                *Self::SEGMENT_BYTES.end(),
             ),
             (
                 "cache_bytes_max",
