@@ -271,7 +271,7 @@ impl Checkpoint {
         tracing::warn!(
             %checkpoint,
             error = error_chain(&why),
-            "the checkpoint is of no use: it is removed"
+            "the checkpoint is of no use: a start does without"
         );
         // A panic was only its own; what hangs or has died may be needed by any table.
         if let Unusable::Gone(OffReason::Stalled(_) | OffReason::ThreadDied | OffReason::Earlier) =

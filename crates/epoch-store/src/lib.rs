@@ -37,7 +37,7 @@ pub use fs::{File, FileSystem, FolderHold};
 pub use log::{
     ENTRY_BYTES_MAX, FlushStats, Log, LogOptions, LogReader, LogReport, MarkSyncer,
     OPAQUE_BYTES_MAX, OpenError, Purged, ReadError, SegmentReport, TornTail, WriteError,
-    ZeroFiller, inspect as inspect_log,
+    ZeroFiller, has_log, inspect as inspect_log,
 };
 pub use real_fs::RealFs;
 #[cfg(any(test, feature = "sim"))]

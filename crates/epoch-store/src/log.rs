@@ -66,6 +66,7 @@ pub use self::fill::ZeroFiller;
 pub use self::inspect::{LogReport, SegmentReport, TornTail, inspect};
 pub use self::mark::MarkSyncer;
 pub use self::options::LogOptions;
+pub use self::segment::has_log;
 pub use self::view::LogReader;
 
 use self::fill::Filling;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use epoch_machine::State;
-use epoch_store::checkpoint::{self, Checkpoint, CheckpointError, Unusable};
+use epoch_store::checkpoint::{self, Checkpoint, CheckpointError, TableError, Unusable};
 use epoch_store::snapshot::{self, SnapshotFile, SnapshotMeta};
 use epoch_store::{FolderLock, LogReader, LogReport, RealFs, inspect_log};
 use serde::Serialize;
@@ -306,7 +306,17 @@ fn inspect_checkpoint(
         Ok(None) => {}
         Err(why) => {
             let what = format!("{} is of no use to the next start", original.display());
-            report.damaged(&anyhow::Error::new(why).context(what));
+            // What a crash can leave is no damage.
+            let is_left = matches!(
+                why,
+                Unusable::Marked | Unusable::Table(TableError::NoBase(_))
+            );
+            let why = anyhow::Error::new(why).context(what);
+            if is_left {
+                report.notes.push(format!("{why:#}"));
+            } else {
+                report.damaged(&why);
+            }
         }
     }
     Ok(())

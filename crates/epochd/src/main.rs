@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -104,9 +105,13 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dev(args) => {
             epochd::fatal::stop_on_panic();
             epochd::fatal::raise_open_files_limit();
-            let dev = Dev::start(&args).await?;
+            let mut stopping = pin!(stop_signal()?);
+            let dev = tokio::select! {
+                started = Dev::start(&args) => started?,
+                () = &mut stopping => return Ok(ExitCode::SUCCESS),
+            };
             tracing::info!(endpoints = dev.endpoints(), "three nodes are up");
-            stop_signal().await?;
+            stopping.await;
             dev.stop().await;
             Ok(ExitCode::SUCCESS)
         }
@@ -118,9 +123,14 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 None => NodeArgs::default(),
             };
             let settings = args.node.over(file).settings()?;
-            let server = Server::start(&settings).await?;
+            let mut stopping = pin!(stop_signal()?);
+            // Stopped while it starts, it may end anywhere, as in a crash.
+            let server = tokio::select! {
+                started = Server::start(&settings) => started?,
+                () = &mut stopping => return Ok(ExitCode::SUCCESS),
+            };
             tracing::info!(client = %server.client_address(), "up");
-            stop_signal().await?;
+            stopping.await;
             server.stop().await;
             Ok(ExitCode::SUCCESS)
         }
@@ -152,13 +162,15 @@ fn start_log(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn stop_signal() -> anyhow::Result<()> {
+/// Listens for SIGTERM and SIGINT from now on.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("stopping");
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+    })
 }

@@ -52,6 +52,16 @@ pub(super) fn segment_path(folder: &Path, number: u64) -> PathBuf {
     ))
 }
 
+/// Whether a folder holds a log's first segment or a later one. A log that was ever opened does.
+#[must_use]
+pub fn has_log(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name.to_str().and_then(segment_number).is_some())
+}
+
 /// The number in a segment's file name; `None` if it is another file's.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(NAME_PREFIX)?;

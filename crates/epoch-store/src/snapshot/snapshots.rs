@@ -130,6 +130,14 @@ impl Snapshots {
         Incoming::begin(self.clone())
     }
 
+    /// Reads the kept ones again. Those that have gone bad are named in the log and count no more.
+    ///
+    /// # Errors
+    /// What the disk reports while listing or removing.
+    pub fn recheck(&self) -> Result<(), FolderError> {
+        self.tidy()
+    }
+
     /// Keeps the newest [`KEPT`] whole snapshots and removes all others. While there are not that
     /// many whole ones, nothing is removed: a damaged file must never push out a good one. Each
     /// is read whole: what was written long ago may have gone bad since.

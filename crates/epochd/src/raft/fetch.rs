@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use epoch_core::NodeId;
 use epoch_proto::raft::peer_service_client::PeerServiceClient;
 use epoch_proto::raft::{SnapshotPart, snapshot_part};
@@ -28,6 +27,8 @@ enum FetchError {
     Address(#[from] tonic::transport::Error),
     #[error("{}", .0.message())]
     Status(#[from] Box<tonic::Status>),
+    #[error("the request does not encode")]
+    Request(#[source] postcard::Error),
     #[error("its first message is not a snapshot's head")]
     Head,
     #[error("its snapshot reaches index {0} only")]
@@ -68,7 +69,8 @@ pub(crate) async fn fetch_snapshot(
                     node = identity.me,
                     peer,
                     why,
-                    "no snapshot that reaches index {at_least} from this peer: trying on"
+                    "no snapshot that reaches index {at_least} from this peer: trying on. One that \
+                     has no state itself cannot be connected to"
                 );
                 reported.insert(*peer, why);
             }
@@ -87,7 +89,8 @@ async fn fetch_from(
 ) -> Result<StoredSnapshot, FetchError> {
     let mut client =
         PeerServiceClient::new(connect(address)?).max_decoding_message_size(PEER_MESSAGE_BYTES_MAX);
-    let envelope = identity.envelope(peer, Bytes::new());
+    let body = postcard::to_stdvec(&at_least).map_err(FetchError::Request)?;
+    let envelope = identity.envelope(peer, body.into());
     let parts = client.fetch_snapshot(envelope).await.map_err(Box::new)?;
     let mut parts = parts.into_inner();
     let Some(SnapshotPart {
@@ -179,7 +182,8 @@ mod tests {
         let peer = TestNode::start(1).await;
         peer.make_snapshot(7);
         let refused = fetch_one(&peer, 8).await;
-        assert!(matches!(refused, Err(FetchError::Behind(7))), "{refused:?}");
+        assert!(matches!(refused, Err(FetchError::Status(_))), "{refused:?}");
+        assert!(peer.consensus.snapshots.is_another_wanted());
     }
 
     #[tokio::test]

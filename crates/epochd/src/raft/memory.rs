@@ -9,7 +9,7 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use self::peer::{Meeting, Peer, Unfit, Verdict};
 use super::types::{LeaderId, LogId, Position, ProcessId};
 
 const FORMAT: u32 = 1;
-const PEERS_FILE: &str = "peers.json";
+pub(super) const PEERS_FILE: &str = "peers.json";
 /// A peer takes about 300 bytes of it.
 const PEERS_BYTES_MAX: usize = 1 << 20;
 /// Node ids remembered at most, so that invented ones cannot fill memory and file.
@@ -91,6 +91,8 @@ struct Inner {
     marks: u64,
     file: File,
     changed: bool,
+    /// Peers reported as running twice.
+    twice: BTreeSet<NodeId>,
 }
 
 /// `peers.json`.
@@ -140,6 +142,7 @@ impl Memory {
                 marks: 0,
                 file,
                 changed: false,
+                twice: BTreeSet::new(),
             }),
             urgent: Notify::new(),
         })))
@@ -155,14 +158,27 @@ impl Memory {
         self.0.process
     }
 
+    /// As if `peer` had been silent for long enough.
+    #[cfg(test)]
+    pub(crate) fn hears_nothing_of(&self, peer: NodeId) {
+        for _ in 0..peer::SILENCE {
+            self.introduce(peer);
+        }
+    }
+
     /// What this process says of itself to `peer`, with a new mark.
     pub(crate) fn introduce(&self, peer: NodeId) -> Introduced {
         let mut inner = self.lock();
         inner.marks += 1;
+        let mark = inner.marks;
+        let mut known = inner.file.peers.get_mut(&peer);
+        if let Some(known) = &mut known {
+            known.told();
+        }
         Introduced {
             start: self.0.start,
-            mark: inner.marks,
-            heard: inner.file.peers.get(&peer).and_then(|peer| peer.heard),
+            mark,
+            heard: known.and_then(|known| known.heard),
         }
     }
 
@@ -186,6 +202,17 @@ impl Memory {
         let remembered = known.position;
         match verdict {
             Verdict::Unchanged => return,
+            Verdict::Twice => {
+                if inner.twice.insert(peer) {
+                    tracing::error!(
+                        node = self.0.me,
+                        peer,
+                        "two processes run under this node id: stop the one on the copied folder, \
+                         which has no say"
+                    );
+                }
+                return;
+            }
             Verdict::Verified => {
                 tracing::debug!(node = self.0.me, peer, "peer verified");
             }
@@ -284,7 +311,8 @@ impl Memory {
         }
         let why = format!(
             "node {peer} remembers of this node: {remembered}; this process began with: {}. Its \
-             disk was wiped or rolled back: stop it and replace it under a new node id",
+             disk was wiped or rolled back, or another process ran under its id on a copy of its \
+             folder: stop it and replace it under a new node id",
             self.0.start
         );
         tracing::error!(node = self.0.me, why, "this node neither votes nor leads");
@@ -359,7 +387,8 @@ fn report_loss(node: NodeId, peer: NodeId, remembered: &Position, has: &str) {
         peer,
         %remembered,
         has,
-        "a peer has lost what it had acknowledged: its disk was wiped or rolled back; stop it and \
-         replace it under a new node id"
+        "a peer has lost what it had acknowledged: its disk was wiped or rolled back, or another \
+         process ran under its id on a copy of its folder; stop it and replace it under a new \
+         node id"
     );
 }

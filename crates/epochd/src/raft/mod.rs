@@ -206,7 +206,12 @@ impl Consensus {
             sessions,
             metrics.clone(),
         );
-        let peers = Peers::new(identity, contact.clone(), introductions.clone());
+        let peers = Peers::new(
+            identity,
+            contact.clone(),
+            introductions.clone(),
+            snapshots.clone(),
+        );
         let config = Arc::new(config(&seed, timing)?);
         let raft = Raft::new(seed.node, config, peers.clone(), log.clone(), machine)
             .await

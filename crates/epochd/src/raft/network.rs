@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use epoch_core::NodeId;
+use epoch_core::{NodeId, error_chain};
 use epoch_machine::Leadership;
 use epoch_proto::raft::peer_service_client::PeerServiceClient;
 use epoch_proto::raft::{Envelope, PingRequest, PingResponse, Reply, SnapshotPart, snapshot_part};
@@ -28,6 +28,7 @@ use super::contact::Contact;
 use super::identity::Identity;
 use super::introduction::{Introductions, decode_position};
 use super::memory::Refusal;
+use super::snapshots::Snapshots;
 use super::types::{LogId, ProcessId, TypeConfig, Vote, leadership, without_own_leadership};
 use crate::clock;
 use crate::seed::Addresses;
@@ -62,15 +63,22 @@ pub(crate) struct Peers {
     identity: Identity,
     contact: Contact,
     introductions: Introductions,
+    snapshots: Snapshots,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
 }
 
 impl Peers {
-    pub(crate) fn new(identity: Identity, contact: Contact, introductions: Introductions) -> Self {
+    pub(crate) fn new(
+        identity: Identity,
+        contact: Contact,
+        introductions: Introductions,
+        snapshots: Snapshots,
+    ) -> Self {
         Self {
             identity,
             contact,
             introductions,
+            snapshots,
             channels: Arc::default(),
         }
     }
@@ -142,6 +150,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
             peers: self.clone(),
             target,
             address: node.peer.clone(),
+            failing: None,
         }
     }
 }
@@ -152,6 +161,8 @@ pub(crate) struct PeerClient {
     peers: Peers,
     target: NodeId,
     address: String,
+    /// Why the last snapshot was not sent, reported once.
+    failing: Option<String>,
 }
 
 /// Why a call to a peer gave no answer.
@@ -260,6 +271,29 @@ impl PeerClient {
             },
             AppendEntriesResponse::HigherVote(_) => memory.admit(peer, process),
         }
+    }
+
+    /// A snapshot could not be sent: it is tried again and again, so it is said once.
+    fn not_sent(&mut self, error: CallError) -> StreamingError<TypeConfig, Fatal<NodeId>> {
+        let is_bad = match &error {
+            CallError::Snapshot(_) => true,
+            CallError::Status(status) => status.code() == tonic::Code::DataLoss,
+            _ => false,
+        };
+        if is_bad {
+            self.peers.snapshots.want_another();
+        }
+        let why = error_chain(&error);
+        if self.failing.as_ref() != Some(&why) {
+            tracing::warn!(
+                node = self.peers.identity.me,
+                peer = self.target,
+                why,
+                "a snapshot was not sent: trying on"
+            );
+            self.failing = Some(why);
+        }
+        streaming_error(error)
     }
 
     async fn send_snapshot(
@@ -388,8 +422,12 @@ impl RaftNetwork<TypeConfig> for PeerClient {
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = sending => match sent {
-                Ok(result) => result.map_err(streaming_error),
-                Err(_elapsed) => Err(streaming_error(CallError::Cancelled)),
+                Ok(Ok(response)) => {
+                    self.failing = None;
+                    Ok(response)
+                }
+                Ok(Err(error)) => Err(self.not_sent(error)),
+                Err(_elapsed) => Err(self.not_sent(CallError::Cancelled)),
             },
         }
     }
@@ -445,8 +483,9 @@ mod tests {
         assert_eq!(answer, AppendEntriesResponse::Success);
         // On an empty disk the node would be lost.
         let wiped = TestNode::start(two.id).await;
-        one.ping(&wiped).await;
         let memory = one.consensus.contact.memory();
+        memory.hears_nothing_of(two.id);
+        one.ping(&wiped).await;
         let remembered = memory.remembered_of_lost(two.id).unwrap();
         assert_eq!(remembered.vote, Some(LeaderId::new(1, 1)));
         // What it would say now is not asked for.

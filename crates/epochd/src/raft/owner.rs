@@ -11,6 +11,7 @@ use epoch_core::{ClusterId, Incarnation, NodeId};
 use epoch_store::{RealFs, read_sealed, write_sealed};
 use serde::{Deserialize, Serialize};
 
+use super::memory::PEERS_FILE;
 use crate::seed::Seed;
 
 const OWNER_FILE: &str = "owner.json";
@@ -27,7 +28,7 @@ pub(crate) enum OwnerError {
     Foreign { folder: PathBuf, found: NodeId },
     #[error(
         "{} has been a node's folder, but its log is gone: an emptied member must not vote again; \
-         put the log back, or replace the node",
+         put the log back, or leave the node off",
         .0.display()
     )]
     LogLost(PathBuf),
@@ -57,7 +58,15 @@ struct Owner {
 
 /// Whether a node has ever been started in a folder.
 pub(crate) fn has_been_served(folder: &Path) -> bool {
-    folder.join(OWNER_FILE).exists() || folder.join("log").exists()
+    folder.join(OWNER_FILE).exists() || folder.join("log").exists() || has_remains(folder)
+}
+
+/// Whether there is something that only a node that has served leaves. A signing key is not: it is
+/// made before the log is.
+fn has_remains(folder: &Path) -> bool {
+    let is_filled =
+        |name| std::fs::read_dir(folder.join(name)).is_ok_and(|mut all| all.next().is_some());
+    folder.join(PEERS_FILE).exists() || is_filled("snapshots") || is_filled("checkpoint")
 }
 
 /// The two halves of the check: before the log is opened, which makes its folder, and after.
@@ -88,16 +97,18 @@ impl OwnerCheck {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(OwnerError::Io { path, source }),
         };
-        if let Some(owner) = &known {
-            if *owner != seed {
-                return Err(OwnerError::Foreign {
-                    folder: folder.to_path_buf(),
-                    found: owner.node,
-                });
-            }
-            if !folder.join("log").exists() {
-                return Err(OwnerError::LogLost(folder.to_path_buf()));
-            }
+        if let Some(owner) = &known
+            && *owner != seed
+        {
+            return Err(OwnerError::Foreign {
+                folder: folder.to_path_buf(),
+                found: owner.node,
+            });
+        }
+        // The owner is written once the log has its first segment.
+        let has_served = known.is_some() || has_remains(folder);
+        if has_served && !epoch_store::has_log(&folder.join("log")) {
+            return Err(OwnerError::LogLost(folder.to_path_buf()));
         }
         Ok(Self {
             folder: folder.to_path_buf(),
@@ -154,6 +165,7 @@ mod tests {
     fn start(folder: &Path, seed: &Seed, log_is_new: bool) -> Result<(), OwnerError> {
         let check = OwnerCheck::begin(folder, seed)?;
         std::fs::create_dir_all(folder.join("log")).unwrap();
+        std::fs::write(folder.join("log/log-00000000000000000001"), "").unwrap();
         check.finish(log_is_new, false)
     }
 
@@ -172,9 +184,29 @@ mod tests {
     fn a_log_that_is_gone_is_not_begun_again() {
         let folder = tempfile::tempdir().unwrap();
         start(folder.path(), &seed(1, 5), true).unwrap();
-        std::fs::remove_dir(folder.path().join("log")).unwrap();
-        let refused = start(folder.path(), &seed(1, 5), true);
-        assert!(matches!(refused, Err(OwnerError::LogLost(_))));
+        // Emptied, with a new segment that a crash cut off, or gone as a whole.
+        let log = folder.path().join("log");
+        std::fs::remove_file(log.join("log-00000000000000000001")).unwrap();
+        let refused = || OwnerCheck::begin(folder.path(), &seed(1, 5)).unwrap_err();
+        assert!(matches!(refused(), OwnerError::LogLost(_)));
+        std::fs::write(log.join("log-00000000000000000001.tmp"), "").unwrap();
+        assert!(matches!(refused(), OwnerError::LogLost(_)));
+        std::fs::remove_dir_all(&log).unwrap();
+        assert!(matches!(refused(), OwnerError::LogLost(_)));
+    }
+
+    #[test]
+    fn what_only_a_node_that_has_served_leaves_is_not_a_new_folder() {
+        for left in ["peers.json", "snapshots/snapshot-1-1", "checkpoint/db"] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join(left);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            assert!(!has_been_served(folder.path()), "{left}");
+            std::fs::write(&file, "").unwrap();
+            assert!(has_been_served(folder.path()), "{left}");
+            let refused = OwnerCheck::begin(folder.path(), &seed(1, 5));
+            assert!(matches!(refused, Err(OwnerError::LogLost(_))), "{left}");
+        }
     }
 
     #[test]

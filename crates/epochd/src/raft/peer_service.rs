@@ -3,10 +3,11 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use epoch_core::NodeId;
+use epoch_core::{NodeId, error_chain};
 use epoch_machine::PublicKey;
 use epoch_proto::raft::peer_service_server::PeerService;
 use epoch_proto::raft::{Envelope, PingRequest, PingResponse, Reply, SnapshotPart, snapshot_part};
+use epoch_store::snapshot::WriteSnapshotError;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
 use openraft::storage::Snapshot;
 use serde::Serialize;
@@ -19,7 +20,7 @@ use super::identity::Identity;
 use super::introduction::{Introductions, encode_position};
 use super::memory::Refusal;
 use super::network::last_log_id;
-use super::snapshots::{Snapshots, StoredSnapshot};
+use super::snapshots::{SnapshotError, Snapshots, StoredSnapshot};
 use super::types::{
     LogId, ProcessId, Raft, SnapshotMeta, TypeConfig, Vote, without_own_leadership,
 };
@@ -191,7 +192,13 @@ impl PeerService for PeerServer {
         let vote = self.received(vote);
         let (raft, snapshots) = (self.raft.clone(), self.snapshots.clone());
         let response = run(async move {
-            let stored = receive(&snapshots, &meta, parts).await?;
+            let stored = match receive(&snapshots, &meta, parts).await {
+                // What acknowledges nothing is no use to a leader that sends it again and again.
+                Err(status) if status.code() == tonic::Code::Internal => crate::fatal::stop(
+                    &format!("a peer's snapshot cannot be stored: {}", status.message()),
+                ),
+                received => received?,
+            };
             let snapshot = Snapshot {
                 meta,
                 snapshot: Box::new(stored),
@@ -209,8 +216,15 @@ impl PeerService for PeerServer {
         let envelope = request.into_inner();
         self.identity.check(&envelope)?;
         self.has_a_say()?;
-        let Some(stored) = self.snapshots.newest() else {
-            return Err(Status::not_found("this node has no snapshot"));
+        let at_least: u64 = decode(&envelope.body)?;
+        let index = |stored: &StoredSnapshot| stored.meta().last_log_id.map(|id| id.index);
+        let newest = self.snapshots.newest();
+        let Some(stored) = newest.filter(|stored| index(stored) >= Some(at_least)) else {
+            // As far as this node has got, it can make one.
+            self.snapshots.want_another();
+            return Err(Status::not_found(format!(
+                "this node has no snapshot that reaches index {at_least}"
+            )));
         };
         let head = self
             .identity
@@ -283,8 +297,19 @@ pub(super) async fn receive(
     meta: &SnapshotMeta,
     mut parts: Parts,
 ) -> Result<StoredSnapshot, Status> {
-    let failed = |error: &dyn std::fmt::Display| Status::internal(format!("snapshot: {error}"));
-    let mut incoming = snapshots.receive().map_err(|error| failed(&error))?;
+    let failed = |error: SnapshotError| {
+        let text = error_chain(&error);
+        match error {
+            SnapshotError::Write(WriteSnapshotError::Io { .. } | WriteSnapshotError::Folder(_)) => {
+                Status::internal(text)
+            }
+            SnapshotError::Write(_) | SnapshotError::Read(_) | SnapshotError::Meta(_) => {
+                Status::data_loss(text)
+            }
+        }
+    };
+    let ended = |error: tokio::task::JoinError| Status::cancelled(error.to_string());
+    let mut incoming = snapshots.receive().map_err(failed)?;
     while let Some(part) = parts.next().await {
         let Some(snapshot_part::Part::Data(data)) = part?.part else {
             return Err(Status::invalid_argument(
@@ -293,14 +318,14 @@ pub(super) async fn receive(
         };
         incoming = tokio::task::spawn_blocking(move || incoming.push(&data).map(|()| incoming))
             .await
-            .map_err(|error| failed(&error))?
-            .map_err(|error| failed(&error))?;
+            .map_err(ended)?
+            .map_err(failed)?;
     }
     let meta = meta.clone();
     tokio::task::spawn_blocking(move || incoming.finish(&meta))
         .await
-        .map_err(|error| failed(&error))?
-        .map_err(|error| failed(&error))
+        .map_err(ended)?
+        .map_err(failed)
 }
 
 #[cfg(test)]
@@ -352,6 +377,7 @@ mod tests {
             .unwrap();
         // The same node, on an empty disk; it does the pinging, as if nobody reached it.
         let wiped = TestNode::start(two.id).await;
+        memory(&one).hears_nothing_of(two.id);
         wiped.ping(&one).await;
         assert!(
             !memory(&one).is_lost(two.id),
@@ -382,6 +408,7 @@ mod tests {
         ask_for_vote(&one, &two, 5).await.unwrap();
         // Remembered: on an empty disk the node would be lost.
         let wiped = TestNode::start(two.id).await;
+        memory(&one).hears_nothing_of(two.id);
         one.ping(&wiped).await;
         let remembered = memory(&one).remembered_of_lost(two.id).unwrap();
         let asked = Position {

@@ -1,5 +1,8 @@
 //! Snapshot files as openraft sees them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use epoch_machine::State;
 use epoch_store::RealFs;
 use epoch_store::checkpoint::Base;
@@ -81,29 +84,36 @@ fn openraft_meta(applied: &AppliedMeta, meta: &snapshot::SnapshotMeta) -> Snapsh
 
 /// The node's snapshots.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshots(snapshot::Snapshots);
+pub(crate) struct Snapshots {
+    stored: snapshot::Snapshots,
+    /// Whether a peer needs one that is not there.
+    wanted: Arc<AtomicBool>,
+}
 
 impl Snapshots {
     pub(crate) fn new(snapshots: snapshot::Snapshots) -> Self {
-        Self(snapshots)
+        Self {
+            stored: snapshots,
+            wanted: Arc::default(),
+        }
     }
 
     #[cfg(test)]
     pub(super) fn open(folder: &std::path::Path) -> Result<Self, snapshot::FolderError> {
         let opened = snapshot::Snapshots::open(RealFs::shared(), folder)?;
-        Ok(Self(opened))
+        Ok(Self::new(opened))
     }
 
     /// The newest snapshot, without its state.
     pub(crate) fn newest(&self) -> Option<StoredSnapshot> {
         // Its meta was written by this program and the file's hash fits; if it does not decode
         // all the same, there is none, and the log's purge point refuses the start.
-        StoredSnapshot::new(self.0.newest()?, None).ok()
+        StoredSnapshot::new(self.stored.newest()?, None).ok()
     }
 
     /// What a chain of the checkpoint's can begin at.
     pub(super) fn base(&self) -> Option<Base> {
-        self.0.newest().map(|file| Base::from(&file.meta))
+        self.stored.newest().map(|file| Base::from(&file.meta))
     }
 
     /// Writes a snapshot. Blocks, and calls `pace` between stretches of work.
@@ -114,7 +124,7 @@ impl Snapshots {
         pace: &mut dyn FnMut(),
     ) -> Result<StoredSnapshot, SnapshotError> {
         let begun = crate::clock::boot();
-        let written = self.0.write(state, &meta_of(&applied)?, pace)?;
+        let written = self.stored.write(state, &meta_of(&applied)?, pace)?;
         tracing::info!(
             index = written.file.meta.index,
             bytes = written.plain_bytes,
@@ -128,14 +138,29 @@ impl Snapshots {
         })
     }
 
+    /// A peer needs one that is newer than the newest, or whole where that is not.
+    pub(crate) fn want_another(&self) {
+        self.wanted.store(true, Ordering::Release);
+    }
+
+    /// Whether one was wanted since this was asked last.
+    pub(super) fn is_another_wanted(&self) -> bool {
+        self.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Reads the kept ones again: those that have gone bad are none any more. Blocks.
+    pub(super) fn recheck(&self) -> Result<(), snapshot::FolderError> {
+        self.stored.recheck()
+    }
+
     /// Begins to take one in.
     pub(crate) fn receive(&self) -> Result<Incoming, SnapshotError> {
-        Ok(Incoming(self.0.receive()?))
+        Ok(Incoming(self.stored.receive()?))
     }
 
     /// The index up to which the log may be purged.
     pub(crate) fn purgeable(&self) -> Option<u64> {
-        self.0.purgeable()
+        self.stored.purgeable()
     }
 }
 

@@ -77,6 +77,9 @@ impl Tending {
         if self.upkeep.is_busy() {
             return;
         }
+        if self.snapshots.is_another_wanted() {
+            return self.another_snapshot().await;
+        }
         let growth = self.growth_bytes();
         let newest = self.snapshots.newest();
         let newest = newest.and_then(|stored| stored.meta().last_log_id);
@@ -84,6 +87,21 @@ impl Tending {
             drop(self.raft.trigger().snapshot().await);
         } else if checkpoints && self.is_due(self.checkpointed, growth / CHECKPOINTS_PER_SNAPSHOT) {
             self.checkpoint().await;
+        }
+    }
+
+    /// Makes a snapshot for a peer, unless the newest has all and is whole.
+    async fn another_snapshot(&self) {
+        let snapshots = self.snapshots.clone();
+        let checked = tokio::task::spawn_blocking(move || snapshots.recheck()).await;
+        if let Ok(Err(error)) = checked {
+            let error = anyhow::Error::new(error);
+            crate::fatal::stop(&format!("the snapshots cannot be read again: {error:#}"));
+        }
+        let newest = self.snapshots.newest();
+        let newest = newest.and_then(|stored| stored.meta().last_log_id);
+        if newest < self.state.applied().last_log_id {
+            drop(self.raft.trigger().snapshot().await);
         }
     }
 

@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::super::types::{LeaderId, LogId, Position, ProcessId};
 
+/// A verified process that has been silent while this node introduced itself so often has ended.
+/// Two introductions every 100 ms: a ping, and the answer to the next process's.
+pub(super) const SILENCE: u32 = 8;
+
 /// One peer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +25,13 @@ pub(super) struct Peer {
     /// The latest mark heard of it, and of which process; told back to it.
     #[serde(skip)]
     pub(super) heard: Option<(ProcessId, u64)>,
+    /// How often this node has introduced itself since the verified process was last heard. Not a
+    /// time: this process may have been stopped meanwhile, and the other one not.
+    #[serde(skip)]
+    unheard: u32,
+    /// A process that was not judged, since the verified one lives.
+    #[serde(skip)]
+    turned_away: Option<ProcessId>,
 }
 
 /// What an introduction says, as far as the verdict goes.
@@ -43,6 +54,8 @@ pub(super) enum Verdict {
     Verified,
     /// A new process, whose disk lacks some of it.
     Lost,
+    /// The verified one, after another one was turned away: two run under one node id.
+    Twice,
 }
 
 /// Why a message of a peer does not count.
@@ -57,19 +70,41 @@ impl Peer {
     ///
     /// A late introduction of an earlier process would be judged by what later ones have said. So
     /// a new process has to repeat a mark made after the last verdict: it lived later than the
-    /// process that was known till then.
+    /// process that was known till then. And that one must have fallen silent: of two that run
+    /// under one node id, on copies of one folder, only one counts.
     pub(super) fn meet(&mut self, meeting: Meeting) -> Verdict {
         let is_later = meeting.echo > Some(self.judged_at);
-        if self.lost || self.process == Some(meeting.process) || !is_later {
+        if self.lost {
             return Verdict::Unchanged;
         }
+        if self.process == Some(meeting.process) {
+            self.unheard = 0;
+            return match self.turned_away.take() {
+                Some(_) => Verdict::Twice,
+                None => Verdict::Unchanged,
+            };
+        }
+        if !is_later {
+            return Verdict::Unchanged;
+        }
+        if self.process.is_some() && self.unheard < SILENCE {
+            self.turned_away = Some(meeting.process);
+            return Verdict::Unchanged;
+        }
+        self.turned_away = None;
         self.judged_at = meeting.marks;
         if meeting.start < self.position {
             self.lost = true;
             return Verdict::Lost;
         }
         self.process = Some(meeting.process);
+        self.unheard = 0;
         Verdict::Verified
+    }
+
+    /// This node introduces itself to it.
+    pub(super) fn told(&mut self) {
+        self.unheard = self.unheard.saturating_add(1);
     }
 
     /// Whether messages of `process` count. Late ones of an earlier process do not: the verdict

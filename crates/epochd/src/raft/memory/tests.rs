@@ -56,6 +56,7 @@ fn said(memory: &Memory, peer: &Memory, voted: LeaderId, last: Option<LogId>) {
 /// What becomes of the peer's next process, which begins with `start`.
 fn restarted(memory: &Memory, start: Position) -> Result<(), Refusal> {
     let next = begun(PEER, start);
+    memory.hears_nothing_of(PEER);
     acquaint(&next, memory);
     admitted(memory, &next)
 }
@@ -115,6 +116,26 @@ fn a_peer_with_all_that_it_has_said_is_verified_again() {
         restarted(&memory, position(vote(3, 1), log_id(3, 1, 12))),
         Ok(())
     );
+}
+
+#[test]
+fn of_two_processes_under_one_id_only_the_one_that_is_heard_counts() {
+    let (memory, peer) = acquainted();
+    let last = log_id(3, 1, 10);
+    said(&memory, &peer, vote(3, 1), Some(last));
+    let copy = begun(PEER, position(vote(3, 1), last));
+    for _ in 0..peer::SILENCE {
+        acquaint(&copy, &memory);
+        introduce(&peer, &memory);
+    }
+    assert_eq!(admitted(&memory, &peer), Ok(()));
+    assert_eq!(admitted(&memory, &copy), Err(Refusal::Unverified(PEER)));
+    assert!(memory.lock().twice.contains(&PEER), "it was not reported");
+    // Once it is silent, the other one is a new process like any.
+    memory.hears_nothing_of(PEER);
+    acquaint(&copy, &memory);
+    assert_eq!(admitted(&memory, &copy), Ok(()));
+    assert_eq!(admitted(&memory, &peer), Err(Refusal::Unverified(PEER)));
 }
 
 #[test]
@@ -220,6 +241,7 @@ fn a_late_introduction_of_an_earlier_process_condemns_nobody() {
     let late = [&earlier, &unheard].map(|process| (process.process(), process.introduce(ME)));
     let start = position(vote(3, 1), log_id(3, 1, 10));
     let present = begun(PEER, start);
+    memory.hears_nothing_of(PEER);
     acquaint(&present, &memory);
     said(&memory, &present, vote(3, 1), Some(log_id(3, 1, 11)));
     for (process, introduced) in late {

@@ -326,6 +326,9 @@ impl World {
     }
 
     fn deliver_to_memory(&mut self) {
+        if self.below(4) == 0 {
+            self.memory.hears_nothing_of(PEER);
+        }
         if self.to_memory.is_empty() {
             return;
         }
@@ -385,6 +388,7 @@ impl World {
         for _ in 0..self.below(self.to_memory.len()) {
             self.deliver_to_memory();
         }
+        self.memory.hears_nothing_of(PEER);
         acquaint(&self.peer, &self.memory);
         for _ in 0..self.to_memory.len() {
             self.deliver_to_memory();
@@ -414,6 +418,7 @@ fn run(seed: u64, plant: Plant, coverage: &mut Coverage) -> Result<(), String> {
             return Err(format!("an honest peer is condemned at step {step}"));
         }
     }
+    world.memory.hears_nothing_of(PEER);
     acquaint(&world.peer, &world.memory);
     admitted(&world.memory, &world.peer).map_err(|refusal| format!("at the end: {refusal}"))?;
     world.roll_back()?;
