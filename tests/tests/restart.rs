@@ -195,19 +195,29 @@ async fn a_folder_in_use_is_refused_by_a_second_process() -> Result<()> {
     cluster.unharmed()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<()> {
+/// A cluster with a killed follower that needs a snapshot.
+struct Lagging {
+    cluster: Cluster,
+    leader: u64,
+    follower: u64,
+    /// The index that it has at most.
+    behind: u64,
+    /// Scope to epoch.
+    taken: BTreeMap<String, u64>,
+}
+
+async fn lagging() -> Result<Lagging> {
     // So small that some dozens of grants call for a snapshot.
     let mut cluster = Cluster::start_with(&["--snapshot-log-bytes", "4096"]).await?;
     let leader = cluster.leader().await?;
-    let lagging = cluster
+    let follower = cluster
         .ids()
         .into_iter()
         .find(|id| *id != leader)
         .context("no follower")?;
     let client = cluster.client(leader)?.clone();
     let mut taken = take(&client, "before", 20).await?;
-    cluster.kill(lagging)?;
+    cluster.kill(follower)?;
     let behind = number(&client.cluster().await?, "applied")?;
     // A node keeps two snapshots and purges what the older one covers. Once both have been
     // replaced by later ones, the log has been purged past where the dead node stopped.
@@ -226,7 +236,52 @@ async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<
         })
         .await?;
     }
+    Ok(Lagging {
+        cluster,
+        leader,
+        follower,
+        behind,
+        taken,
+    })
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_snapshot_has_gone_bad_makes_another_for_a_node_that_lags() -> Result<()> {
+    let Lagging {
+        mut cluster,
+        leader,
+        follower,
+        ..
+    } = lagging().await?;
+    let newest = folder::files(&cluster.folder(leader).join("snapshots"))?;
+    let newest = newest.iter().max().context("no snapshot")?;
+    let mut bytes = std::fs::read(newest)?;
+    let middle = bytes.len() / 2;
+    *bytes.get_mut(middle).context("an empty file")? ^= 1;
+    std::fs::write(newest, bytes)?;
+    cluster.start_node(follower)?;
+    cluster.all_ready().await?;
+    cluster.agreed().await?;
+    let log = cluster.log(leader)?;
+    ensure!(
+        log.iter()
+            .any(|line| line.message() == "the newest snapshot has gone bad: making another"),
+        "it was not found out"
+    );
+    cluster.unharmed()?;
+    cluster.stop_and_compare().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lags_behind_the_log_is_caught_up_by_a_snapshot() -> Result<()> {
+    let Lagging {
+        mut cluster,
+        follower: lagging,
+        behind,
+        taken,
+        ..
+    } = lagging().await?;
     cluster.start_node(lagging)?;
     cluster.all_ready().await?;
     cluster.agreed().await?;
@@ -322,10 +377,19 @@ async fn a_node_whose_log_is_gone_does_not_start() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     let leader = cluster.leader().await?;
     let follower = killed_follower(&mut cluster, leader).await?;
-    std::fs::remove_dir_all(cluster.path().join(format!("node{follower}/log")))?;
-    cluster.start_node(follower)?;
-    let ended = cluster.exited(follower).await?;
-    ensure!(ended.code() == Some(1), "it ended with {ended}");
+    let log = cluster.folder(follower).join("log");
+    for file in folder::files(&log)? {
+        std::fs::remove_file(file)?;
+    }
+    for is_there in [true, false] {
+        if !is_there {
+            std::fs::remove_dir_all(&log)?;
+        }
+        ensure!(cluster.inspect(follower, &[]).is_err(), "no damage is told");
+        cluster.start_node(follower)?;
+        let ended = cluster.exited(follower).await?;
+        ensure!(ended.code() == Some(1), "it ended with {ended}");
+    }
     cluster.unharmed()
 }
 

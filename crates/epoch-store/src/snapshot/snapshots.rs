@@ -130,12 +130,16 @@ impl Snapshots {
         Incoming::begin(self.clone())
     }
 
-    /// Reads the kept ones again. Those that have gone bad are named in the log and count no more.
+    /// Reads the newest again, from its file. One that has gone bad stays the newest until another
+    /// is written: who has been told of it must not be told of an older one.
     ///
     /// # Errors
-    /// What the disk reports while listing or removing.
-    pub fn recheck(&self) -> Result<(), FolderError> {
-        self.tidy()
+    /// It has gone bad.
+    pub fn verify_newest(&self) -> Result<(), ReadSnapshotError> {
+        match self.newest() {
+            Some(newest) => verify(self.shared.fs.as_ref(), &newest.path).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Keeps the newest [`KEPT`] whole snapshots and removes all others. While there are not that

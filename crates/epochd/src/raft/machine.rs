@@ -49,14 +49,28 @@ impl Machine {
         sessions: mpsc::UnboundedSender<SessionEvent>,
         metrics: Metrics,
     ) -> Self {
-        Self {
+        let machine = Self {
             state,
             snapshots,
             hashes,
             upkeep,
             sessions,
             metrics,
-        }
+        };
+        machine.show(&machine.state.write());
+        machine
+    }
+
+    /// Tells the metrics what there is now.
+    fn show(&self, replicated: &Replicated) {
+        let counts = replicated.state.counts();
+        self.metrics.grants_held.set(counts.grants as f64);
+        self.metrics.sessions.set(counts.sessions as f64);
+        self.metrics.scope_rows.set(counts.rows as f64);
+        let last = replicated.applied.last_log_id;
+        self.metrics
+            .applied_index
+            .set(last.map_or(0, |id| id.index) as f64);
     }
 
     fn apply_entry(&self, into: &mut Replicated, entry: &Entry) -> Result<Applied, StorageError> {
@@ -157,15 +171,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             .into_iter()
             .map(|entry| self.apply_entry(&mut replicated, &entry));
         let applied = applied.collect::<Result<Vec<_>, _>>()?;
-        let counts = replicated.state.counts();
-        let last = replicated.applied.last_log_id;
-        drop(replicated);
-        self.metrics.grants_held.set(counts.grants as f64);
-        self.metrics.sessions.set(counts.sessions as f64);
-        self.metrics.scope_rows.set(counts.rows as f64);
-        self.metrics
-            .applied_index
-            .set(last.map_or(0, |id| id.index) as f64);
+        self.show(&replicated);
         Ok(applied)
     }
 
@@ -210,6 +216,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let index = applied.last_log_id.map(|id| id.index);
         self.hashes.clear();
         self.state.install(state, applied);
+        self.show(&self.state.write());
         tracing::info!(index, "snapshot installed");
         Ok(())
     }

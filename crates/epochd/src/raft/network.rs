@@ -283,8 +283,13 @@ impl PeerClient {
         if is_bad {
             self.peers.snapshots.want_another();
         }
+        // That it is away is reported elsewhere.
+        let is_away = match &error {
+            CallError::Status(status) => status.code() == tonic::Code::Unavailable,
+            _ => false,
+        };
         let why = error_chain(&error);
-        if self.failing.as_ref() != Some(&why) {
+        if !is_away && self.failing.as_ref() != Some(&why) {
             tracing::warn!(
                 node = self.peers.identity.me,
                 peer = self.target,

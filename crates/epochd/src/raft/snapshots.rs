@@ -148,9 +148,9 @@ impl Snapshots {
         self.wanted.swap(false, Ordering::AcqRel)
     }
 
-    /// Reads the kept ones again: those that have gone bad are none any more. Blocks.
-    pub(super) fn recheck(&self) -> Result<(), snapshot::FolderError> {
-        self.stored.recheck()
+    /// Reads the newest again, from its file. Blocks.
+    pub(super) fn verify_newest(&self) -> Result<(), ReadSnapshotError> {
+        self.stored.verify_newest()
     }
 
     /// Begins to take one in.

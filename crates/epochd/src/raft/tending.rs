@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use epoch_core::error_chain;
 use epoch_machine::Counts;
 
 use super::contact::Contact;
@@ -93,14 +94,18 @@ impl Tending {
     /// Makes a snapshot for a peer, unless the newest has all and is whole.
     async fn another_snapshot(&self) {
         let snapshots = self.snapshots.clone();
-        let checked = tokio::task::spawn_blocking(move || snapshots.recheck()).await;
-        if let Ok(Err(error)) = checked {
-            let error = anyhow::Error::new(error);
-            crate::fatal::stop(&format!("the snapshots cannot be read again: {error:#}"));
-        }
+        let checked = tokio::task::spawn_blocking(move || snapshots.verify_newest()).await;
+        let is_bad = match &checked {
+            Ok(Err(error)) => {
+                let error = error_chain(error);
+                tracing::error!(error, "the newest snapshot has gone bad: making another");
+                true
+            }
+            Ok(Ok(())) | Err(_) => false,
+        };
         let newest = self.snapshots.newest();
         let newest = newest.and_then(|stored| stored.meta().last_log_id);
-        if newest < self.state.applied().last_log_id {
+        if is_bad || newest < self.state.applied().last_log_id {
             drop(self.raft.trigger().snapshot().await);
         }
     }
