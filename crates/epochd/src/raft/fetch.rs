@@ -109,7 +109,7 @@ async fn fetch_from(
         last => return Err(FetchError::Behind(last.map_or(0, |last| last.index))),
     }
     let stored = receive(snapshots, &meta, Box::pin(parts)).await;
-    Ok(stored.map_err(Box::new)?)
+    Ok(stored.map_err(|error| Box::new(tonic::Status::from(error)))?)
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
         peer.make_snapshot(7);
         let refused = fetch_one(&peer, 8).await;
         assert!(matches!(refused, Err(FetchError::Status(_))), "{refused:?}");
-        assert!(peer.consensus.snapshots.is_another_wanted());
+        assert!(peer.consensus.snapshots.take_wanted());
     }
 
     #[tokio::test]

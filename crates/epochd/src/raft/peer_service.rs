@@ -193,10 +193,10 @@ impl PeerService for PeerServer {
         let (raft, snapshots) = (self.raft.clone(), self.snapshots.clone());
         let response = run(async move {
             let stored = match receive(&snapshots, &meta, parts).await {
-                // What acknowledges nothing is no use to a leader that sends it again and again.
-                Err(status) if status.code() == tonic::Code::Internal => crate::fatal::stop(
-                    &format!("a peer's snapshot cannot be stored: {}", status.message()),
-                ),
+                // The leader would send it again and again.
+                Err(ReceiveError::Disk(why)) => {
+                    crate::fatal::stop(&format!("a peer's snapshot cannot be stored: {why}"))
+                }
                 received => received?,
             };
             let snapshot = Snapshot {
@@ -291,41 +291,66 @@ fn send(head: Envelope, stored: StoredSnapshot) -> Parts {
     Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver))
 }
 
+/// Why a snapshot was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReceiveError {
+    /// This node's own disk failed.
+    #[error("{0}")]
+    Disk(String),
+    /// It did not arrive, or not whole.
+    #[error("{}", .0.message())]
+    Sent(Status),
+}
+
+impl From<Status> for ReceiveError {
+    fn from(status: Status) -> Self {
+        Self::Sent(status)
+    }
+}
+
+impl From<SnapshotError> for ReceiveError {
+    fn from(error: SnapshotError) -> Self {
+        let text = error_chain(&error);
+        match error {
+            SnapshotError::Write(WriteSnapshotError::Io { .. } | WriteSnapshotError::Folder(_)) => {
+                Self::Disk(text)
+            }
+            SnapshotError::Write(_) | SnapshotError::Read(_) | SnapshotError::Meta(_) => {
+                Self::Sent(Status::data_loss(text))
+            }
+        }
+    }
+}
+
+impl From<ReceiveError> for Status {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Disk(why) => Self::internal(why),
+            ReceiveError::Sent(status) => status,
+        }
+    }
+}
+
 /// Takes a snapshot in; it is on the disk, every byte checked, before openraft hears of it.
 pub(super) async fn receive(
     snapshots: &Snapshots,
     meta: &SnapshotMeta,
     mut parts: Parts,
-) -> Result<StoredSnapshot, Status> {
-    let failed = |error: SnapshotError| {
-        let text = error_chain(&error);
-        match error {
-            SnapshotError::Write(WriteSnapshotError::Io { .. } | WriteSnapshotError::Folder(_)) => {
-                Status::internal(text)
-            }
-            SnapshotError::Write(_) | SnapshotError::Read(_) | SnapshotError::Meta(_) => {
-                Status::data_loss(text)
-            }
-        }
-    };
+) -> Result<StoredSnapshot, ReceiveError> {
     let ended = |error: tokio::task::JoinError| Status::cancelled(error.to_string());
-    let mut incoming = snapshots.receive().map_err(failed)?;
+    let mut incoming = snapshots.receive()?;
     while let Some(part) = parts.next().await {
         let Some(snapshot_part::Part::Data(data)) = part?.part else {
-            return Err(Status::invalid_argument(
-                "an envelope in the middle of a snapshot",
-            ));
+            let why = "an envelope in the middle of a snapshot";
+            return Err(Status::invalid_argument(why).into());
         };
         incoming = tokio::task::spawn_blocking(move || incoming.push(&data).map(|()| incoming))
             .await
-            .map_err(ended)?
-            .map_err(failed)?;
+            .map_err(ended)??;
     }
     let meta = meta.clone();
-    tokio::task::spawn_blocking(move || incoming.finish(&meta))
-        .await
-        .map_err(ended)?
-        .map_err(failed)
+    let finished = tokio::task::spawn_blocking(move || incoming.finish(&meta));
+    Ok(finished.await.map_err(ended)??)
 }
 
 #[cfg(test)]

@@ -143,8 +143,8 @@ impl Snapshots {
         self.wanted.store(true, Ordering::Release);
     }
 
-    /// Whether one was wanted since this was asked last.
-    pub(super) fn is_another_wanted(&self) -> bool {
+    /// Whether another was wanted since this was asked last.
+    pub(super) fn take_wanted(&self) -> bool {
         self.wanted.swap(false, Ordering::AcqRel)
     }
 

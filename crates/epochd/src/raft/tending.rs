@@ -78,7 +78,7 @@ impl Tending {
         if self.upkeep.is_busy() {
             return;
         }
-        if self.snapshots.is_another_wanted() {
+        if self.snapshots.take_wanted() {
             return self.another_snapshot().await;
         }
         let growth = self.growth_bytes();
