@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cluster;
 pub mod command_line;
 pub mod folder;
+pub mod grants;
 pub mod history;
 pub mod json_client;
 pub mod keeper;

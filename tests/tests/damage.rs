@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::cluster::{Cluster, number};
 use epoch_tests::folder::{copy, files};
-use epoch_tests::json_client::JsonClient;
+use epoch_tests::grants::held;
 use epoch_tests::{seed, wait};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -147,7 +147,7 @@ async fn judge(
     })
     .await?;
     if ready {
-        let held = held(cluster.client(NODE)?).await?;
+        let held = held(cluster.client(NODE)?, "kept/").await?;
         ensure!(held == *expected, "grants are lost or changed");
         cluster.terminate(NODE).await?;
         return Ok(None);
@@ -162,13 +162,6 @@ async fn judge(
         bail!("it does not name {name}: {said}");
     }
     Ok(Some(said))
-}
-
-async fn held(client: &JsonClient) -> Result<BTreeMap<String, u64>> {
-    let rows = client.scopes("kept/", 1_000).await?;
-    rows.iter()
-        .map(|row| Ok((text(row, "scope")?.to_owned(), number(row, "epoch")?)))
-        .collect()
 }
 
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
