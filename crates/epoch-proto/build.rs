@@ -26,18 +26,53 @@ fn main() -> Result<(), Box<dyn Error>> {
         .type_attribute(".epochd.v1", json);
     for duration in [
         "OpenRequest.ttl",
+        "OpenRequest.stall_limit",
         "Session.ttl",
+        "Session.stall_limit",
+        "SessionState.ttl",
+        "SessionState.left",
+        "SessionState.stall_limit",
+        "SessionSummary.ttl",
+        "SessionSummary.left",
+        "SessionSummary.stall_limit",
         "KeepAliveResponse.ttl",
         "AcquireRequest.wait",
         "AcquireRequest.lock_delay",
+        "AcquireManyRequest.lock_delay",
     ] {
         builder = builder.field_attribute(
             format!("epochd.v1.{duration}"),
             "#[serde(with = \"crate::duration\", skip_serializing_if = \"Option::is_none\")]",
         );
     }
+    builder = builder
+        .field_attribute(
+            "epochd.v1.PutRecordRequest.value",
+            "#[serde(with = \"crate::base64url\")]",
+        )
+        .field_attribute(
+            "epochd.v1.Record.value",
+            "#[serde(with = \"crate::base64url::option\", skip_serializing_if = \"Option::is_none\")]",
+        );
     for optional in [
         "OpenRequest.open_id",
+        "KeepAliveRequest.grants",
+        "KeepAliveRequest.progress",
+        "GetSessionRequest.page",
+        "SessionState.next_page",
+        "ListSessionsRequest.page",
+        "ListSessionsResponse.next_page",
+        "CancelWaitResponse.epoch",
+        "ScopeState.metadata",
+        "WatchRequest.after",
+        "Event.ended",
+        "Event.holder",
+        "Event.session",
+        "PutRecordRequest.expected_revision",
+        "PutRecordRequest.intent_id",
+        "Record.epoch",
+        "DeleteRecordRequest.expected_revision",
+        "DeleteRecordRequest.intent_id",
         "KeepAliveResponse.reason",
         "KeepAliveResponse.message",
         "RevokeRequest.epoch",

@@ -105,6 +105,7 @@ impl Caller {
                     holder: holder.to_owned(),
                     ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
                     open_id: Some(open_id.to_owned()),
+                    ..OpenRequest::default()
                 };
                 let answer = SessionServiceClient::new(channel.clone())
                     .open(request)
@@ -170,6 +171,7 @@ impl Caller {
 async fn grpc_keep_alive(channel: &Channel, session: &str) -> Reply<()> {
     let request = KeepAliveRequest {
         session_id: session.to_owned(),
+        ..KeepAliveRequest::default()
     };
     let renewing = async {
         let mut client = SessionServiceClient::new(channel.clone());

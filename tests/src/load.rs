@@ -270,7 +270,7 @@ impl Client {
                 let (session, request_id) = (session.parse()?, RequestId::new(request_id)?);
                 let hash = certificate.grant().context("it is holderless")?.hash;
                 ensure!(
-                    hash == GrantHash::of(&session, request_id),
+                    hash == GrantHash::of(&session, Some(request_id)),
                     "it is another's grant"
                 );
                 self.history

@@ -46,6 +46,7 @@ pub async fn open(client: &Client, holder: &str) -> Result<String> {
             nanos: 0,
         }),
         open_id: None,
+        ..OpenRequest::default()
     };
     Ok(client.open(request).await?.session_id)
 }

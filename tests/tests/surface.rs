@@ -541,6 +541,7 @@ async fn one_keepalive_stream_carries_many_sessions() -> Result<()> {
                 nanos: 500_000_000,
             }),
             open_id: None,
+            ..OpenRequest::default()
         };
         let session = sessions.open(request).await?.into_inner();
         assert_eq!(
@@ -559,6 +560,7 @@ async fn one_keepalive_stream_carries_many_sessions() -> Result<()> {
         .iter()
         .map(|id| KeepAliveRequest {
             session_id: id.clone(),
+            ..KeepAliveRequest::default()
         })
         .collect();
     let mut answers = sessions

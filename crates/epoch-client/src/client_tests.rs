@@ -153,6 +153,7 @@ async fn a_node_that_is_down_is_passed_over() {
     client
         .get(GetRequest {
             scope: "s".to_owned(),
+            ..GetRequest::default()
         })
         .await
         .unwrap();

@@ -94,6 +94,7 @@ async fn ask(
     let session_id = shared.id.to_string();
     let request = KeepAliveRequest {
         session_id: session_id.clone(),
+        ..KeepAliveRequest::default()
     };
     let open = match stream {
         Some(open) => {

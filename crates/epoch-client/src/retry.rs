@@ -38,21 +38,33 @@ pub(crate) fn verdict(status: &Status) -> Verdict {
 fn of_reason(reason: Reason) -> Verdict {
     match reason {
         // A node whose clock is off stands down: another one may serve in a moment.
-        Reason::NoLeader | Reason::Overloaded | Reason::ClockUntrusted => Verdict::NotDone,
+        // So does one that keeps a watch, or keeps up with it.
+        Reason::NoLeader
+        | Reason::Overloaded
+        | Reason::ClockUntrusted
+        | Reason::WatchLimit
+        | Reason::WatchTooSlow => Verdict::NotDone,
         Reason::NoQuorum => Verdict::Unknown,
         Reason::Internal => Verdict::Failed,
         Reason::EpochSuperseded
         | Reason::ScopeHeld
         | Reason::AlreadyHeld
+        | Reason::AlreadyWaiting
+        | Reason::LockDelayed
         | Reason::WaitExpired
+        | Reason::WaitCancelled
         | Reason::RequestIdReused
         | Reason::RequestIdTooOld
         | Reason::SessionExpired
+        | Reason::SessionStalled
         | Reason::CertificateInvalid
         | Reason::PermissionDenied
         | Reason::SessionLimit
         | Reason::GrantLimit
         | Reason::QueueFull
+        | Reason::WaitLimit
+        | Reason::RecordLimit
+        | Reason::WatchCompacted
         | Reason::TooLarge
         | Reason::ClockPoisoned
         | Reason::InvalidArgument

@@ -81,6 +81,7 @@ impl Session {
             holder: holder.as_str().to_owned(),
             ttl: Some(duration::from_ms(ttl_ms)),
             open_id: None,
+            ..v1::OpenRequest::default()
         };
         // The first attempt may be the one that opened it, so its time counts.
         let sent_ms = boottime::now_ms();

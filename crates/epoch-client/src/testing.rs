@@ -136,6 +136,7 @@ impl SessionService for Fake {
             ttl: request.ttl,
             holder: request.holder,
             session: String::new(),
+            ..v1::Session::default()
         }))
     }
 
@@ -149,7 +150,7 @@ impl SessionService for Fake {
         let mut requests = request.into_inner();
         let fake = self.clone();
         tokio::spawn(async move {
-            while let Some(Ok(KeepAliveRequest { session_id })) = requests.next().await {
+            while let Some(Ok(KeepAliveRequest { session_id, .. })) = requests.next().await {
                 let mut answer = Answer::Serve;
                 fake.script(|script| {
                     script.seen_keepalives += 1;
@@ -166,6 +167,7 @@ impl SessionService for Fake {
                     ttl,
                     reason,
                     message: None,
+                    ..KeepAliveResponse::default()
                 };
                 if sender.send(Ok(answer)).await.is_err() {
                     return;
@@ -181,6 +183,20 @@ impl SessionService for Fake {
     ) -> Result<Response<v1::CloseResponse>, Status> {
         self.script(|script| script.seen_closes += 1);
         Ok(self.answer(v1::CloseResponse { closed: true }))
+    }
+
+    async fn get(
+        &self,
+        _request: Request<v1::GetSessionRequest>,
+    ) -> Result<Response<v1::SessionState>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
+    }
+
+    async fn list(
+        &self,
+        _request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
     }
 }
 
@@ -247,5 +263,35 @@ impl EpochService for Fake {
         _request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
         Ok(self.answer(v1::ListResponse::default()))
+    }
+
+    async fn acquire_many(
+        &self,
+        _request: Request<v1::AcquireManyRequest>,
+    ) -> Result<Response<v1::AcquireManyResponse>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
+    }
+
+    async fn cancel_wait(
+        &self,
+        _request: Request<v1::CancelWaitRequest>,
+    ) -> Result<Response<v1::CancelWaitResponse>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
+    }
+
+    async fn transfer(
+        &self,
+        _request: Request<v1::TransferRequest>,
+    ) -> Result<Response<v1::TransferResponse>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
+    }
+
+    type WatchStream = ReceiverStream<Result<v1::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        _request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
     }
 }

@@ -37,7 +37,7 @@ pub enum IdError {
 }
 
 impl IdError {
-    fn malformed(what: &'static str, text: &str, form: &'static str) -> Self {
+    pub(crate) fn malformed(what: &'static str, text: &str, form: &'static str) -> Self {
         Self::Malformed {
             what,
             text: text.chars().take(128).collect(),
@@ -192,6 +192,37 @@ impl fmt::Display for Position {
     }
 }
 
+/// Where an event stands in the log, for a watch to go on after: the entry's index, and which of
+/// the entry's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Cursor {
+    /// The log index.
+    pub index: u64,
+    /// Which of the entry's events, from 1; 0 is before the first.
+    pub offset: u32,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.offset)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let malformed = || IdError::malformed("cursor", text, "<index>.<offset>");
+        let (index, offset) = text.split_once('.').ok_or_else(malformed)?;
+        let cursor = Self {
+            index: index.parse().map_err(|_not_a_number| malformed())?,
+            offset: offset.parse().map_err(|_not_a_number| malformed())?,
+        };
+        (cursor.to_string() == text)
+            .then_some(cursor)
+            .ok_or_else(malformed)
+    }
+}
+
 /// A session: its open id, and the position of its Open, so that a late copy of an Open never
 /// revives an old session's request ids. A bearer secret: others are shown its [`SessionHash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -306,9 +337,11 @@ hash!(
 );
 
 impl GrantHash {
-    /// The hash of one grant.
+    /// The hash of one grant; of a transferred one, which no request of the session asked for, with
+    /// 0 in place of the request id.
     #[must_use]
-    pub fn of(session: &SessionId, request: RequestId) -> Self {
+    pub fn of(session: &SessionId, request: Option<RequestId>) -> Self {
+        let request = request.map_or(0, RequestId::get);
         Self(sha256(&[
             "epochd grant",
             &session.to_string(),
@@ -354,6 +387,6 @@ mod tests {
         let hash = id.hash();
         assert_eq!(hash.to_string().parse::<SessionHash>(), Ok(hash));
         let request = RequestId::new(7).unwrap();
-        assert_ne!(GrantHash::of(&id, request).0, hash.0);
+        assert_ne!(GrantHash::of(&id, Some(request)).0, hash.0);
     }
 }

@@ -18,6 +18,7 @@ mod certificate;
 mod decide;
 mod error_chain;
 mod fields;
+mod grants_digest;
 mod id;
 mod intent;
 mod json;
@@ -42,8 +43,9 @@ pub use certificate::{
 };
 pub use decide::{Advance, Attempt, Decision, Fence, Verdict, decide, decide_advance};
 pub use error_chain::error_chain;
+pub use grants_digest::GrantsDigest;
 pub use id::{
-    ClusterId, EPOCH_EXCLUSIVE_MAX, Epoch, GrantHash, IdError, Incarnation, NodeId, OpenId,
+    ClusterId, Cursor, EPOCH_EXCLUSIVE_MAX, Epoch, GrantHash, IdError, Incarnation, NodeId, OpenId,
     Position, RequestId, SessionHash, SessionId,
 };
 pub use intent::{INTENT_ID_BYTES_MAX, Intent, IntentId, IntentRecord, PayloadDigest};

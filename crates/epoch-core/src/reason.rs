@@ -41,8 +41,14 @@ reasons! {
     ScopeHeld = "SCOPE_HELD", "try again later";
     /// This session holds the scope already, under another request id.
     AlreadyHeld = "ALREADY_HELD", "use the grant you have, or release it first";
+    /// This session waits for the scope already, under another request id.
+    AlreadyWaiting = "ALREADY_WAITING", "wait under the request id you have, or cancel that wait first";
+    /// The scope was lost by expiry and is kept from all for its lock delay.
+    LockDelayed = "LOCK_DELAYED", "try again later, or wait";
     /// The wait ended before the scope was free.
     WaitExpired = "WAIT_EXPIRED", "try again with a longer wait";
+    /// The wait was cancelled by its own session.
+    WaitCancelled = "WAIT_CANCELLED", "use a new request id to wait again";
     /// A request id (or open id) was used again with another payload.
     RequestIdReused = "REQUEST_ID_REUSED", "use a new id for a new request";
     /// The request id is at or below the highest one forgotten: it cannot be told apart from a
@@ -50,6 +56,8 @@ reasons! {
     RequestIdTooOld = "REQUEST_ID_TOO_OLD", "use ids that rise";
     /// The session does not exist: it expired, was closed, or never was.
     SessionExpired = "SESSION_EXPIRED", "stop work under this session's grants; open a new session";
+    /// The progress mark has not moved within the session's stall limit.
+    SessionStalled = "SESSION_STALLED", "get the work on, or let the session expire";
     /// The certificate or proof does not verify.
     CertificateInvalid = "CERTIFICATE_INVALID", "ask the cluster for a fresh certificate";
     /// The caller may not do this.
@@ -60,6 +68,16 @@ reasons! {
     GrantLimit = "GRANT_LIMIT", "release scopes that are not needed, or try again later";
     /// The scope's queue is full.
     QueueFull = "QUEUE_FULL", "try again later";
+    /// Too many waits in all queues together.
+    WaitLimit = "WAIT_LIMIT", "try again later";
+    /// Too many records, or too many bytes of them.
+    RecordLimit = "RECORD_LIMIT", "delete records that are not needed";
+    /// The node serves no more watches.
+    WatchLimit = "WATCH_LIMIT", "watch on another node, or watch a prefix in place of many scopes";
+    /// The watch fell behind by more than the node keeps for it.
+    WatchTooSlow = "WATCH_TOO_SLOW", "watch again after the last cursor, and read faster";
+    /// The events after the cursor are gone.
+    WatchCompacted = "WATCH_COMPACTED", "list the scopes, and watch after that answer's cursor";
     /// The node has more requests waiting than it keeps.
     Overloaded = "OVERLOADED", "try again later, with the same request id";
     /// The message is larger than allowed.

@@ -1,6 +1,7 @@
 //! The wire formats: code generated from `proto/`, and the one mapping between reasons and the
 //! status codes of gRPC and HTTP.
 
+pub mod base64url;
 pub mod duration;
 mod status;
 

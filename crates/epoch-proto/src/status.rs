@@ -11,9 +11,14 @@ pub const ERROR_DOMAIN: &str = "epochd";
 #[must_use]
 pub fn grpc_code(reason: Reason) -> Code {
     match reason {
-        Reason::EpochSuperseded | Reason::IncarnationVoid => Code::FailedPrecondition,
-        Reason::ScopeHeld | Reason::RevisionMismatch => Code::Aborted,
-        Reason::AlreadyHeld => Code::AlreadyExists,
+        Reason::EpochSuperseded | Reason::IncarnationVoid | Reason::SessionStalled => {
+            Code::FailedPrecondition
+        }
+        Reason::ScopeHeld
+        | Reason::LockDelayed
+        | Reason::WaitCancelled
+        | Reason::RevisionMismatch => Code::Aborted,
+        Reason::AlreadyHeld | Reason::AlreadyWaiting => Code::AlreadyExists,
         Reason::WaitExpired => Code::DeadlineExceeded,
         Reason::RequestIdReused
         | Reason::RequestIdTooOld
@@ -25,13 +30,17 @@ pub fn grpc_code(reason: Reason) -> Code {
         Reason::SessionLimit
         | Reason::GrantLimit
         | Reason::QueueFull
+        | Reason::WaitLimit
+        | Reason::RecordLimit
+        | Reason::WatchLimit
+        | Reason::WatchTooSlow
         | Reason::Overloaded
         | Reason::TooLarge => Code::ResourceExhausted,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => {
             Code::Unavailable
         }
         Reason::EpochForked => Code::DataLoss,
-        Reason::EpochExhausted => Code::OutOfRange,
+        Reason::EpochExhausted | Reason::WatchCompacted => Code::OutOfRange,
         Reason::Unimplemented => Code::Unimplemented,
         Reason::Internal => Code::Internal,
     }
@@ -41,10 +50,18 @@ pub fn grpc_code(reason: Reason) -> Code {
 #[must_use]
 pub fn http_status(reason: Reason) -> u16 {
     match reason {
-        Reason::EpochSuperseded | Reason::RevisionMismatch | Reason::IncarnationVoid => 412,
-        Reason::ScopeHeld | Reason::AlreadyHeld | Reason::EpochForked | Reason::EpochExhausted => {
-            409
-        }
+        Reason::EpochSuperseded
+        | Reason::RevisionMismatch
+        | Reason::IncarnationVoid
+        | Reason::SessionStalled => 412,
+        Reason::ScopeHeld
+        | Reason::AlreadyHeld
+        | Reason::AlreadyWaiting
+        | Reason::LockDelayed
+        | Reason::WaitCancelled
+        | Reason::EpochForked
+        | Reason::EpochExhausted => 409,
+        Reason::WatchCompacted => 410,
         Reason::WaitExpired => 504,
         Reason::RequestIdReused | Reason::RequestIdTooOld | Reason::IntentReused => 422,
         Reason::SessionExpired | Reason::NotFound => 404,
@@ -53,6 +70,10 @@ pub fn http_status(reason: Reason) -> u16 {
         Reason::SessionLimit
         | Reason::GrantLimit
         | Reason::QueueFull
+        | Reason::WaitLimit
+        | Reason::RecordLimit
+        | Reason::WatchLimit
+        | Reason::WatchTooSlow
         | Reason::Overloaded
         | Reason::TooLarge => 429,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => 503,

@@ -96,13 +96,20 @@ impl From<Error> for Failure {
 /// The exit code of a reason.
 fn code_of(reason: Reason) -> u8 {
     match reason {
-        Reason::ScopeHeld | Reason::AlreadyHeld | Reason::WaitExpired => HELD,
+        Reason::ScopeHeld
+        | Reason::AlreadyHeld
+        | Reason::AlreadyWaiting
+        | Reason::LockDelayed
+        | Reason::WaitExpired
+        | Reason::WaitCancelled => HELD,
         Reason::EpochSuperseded | Reason::SessionExpired | Reason::IncarnationVoid => SUPERSEDED,
         Reason::NoLeader
         | Reason::NoQuorum
         | Reason::ClockUntrusted
         | Reason::ClockPoisoned
-        | Reason::Overloaded => UNAVAILABLE,
+        | Reason::Overloaded
+        | Reason::WatchLimit
+        | Reason::WatchTooSlow => UNAVAILABLE,
         Reason::RequestIdReused
         | Reason::RequestIdTooOld
         | Reason::CertificateInvalid
@@ -110,6 +117,10 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::SessionLimit
         | Reason::GrantLimit
         | Reason::QueueFull
+        | Reason::WaitLimit
+        | Reason::RecordLimit
+        | Reason::WatchCompacted
+        | Reason::SessionStalled
         | Reason::TooLarge
         | Reason::InvalidArgument
         | Reason::RevisionMismatch

@@ -15,6 +15,7 @@ const PAGE_ROWS_MAX: u32 = 1_000;
 pub(crate) async fn get(client: &Client, output: Output, command: Get) -> Result<(), Failure> {
     let request = v1::GetRequest {
         scope: command.scope.as_str().to_owned(),
+        ..v1::GetRequest::default()
     };
     let state = client.get(request).await?;
     output.result(&state, || {
@@ -39,6 +40,7 @@ pub(crate) async fn list(client: &Client, output: Output, command: List) -> Resu
     let mut all = v1::ListResponse {
         scopes: Vec::new(),
         next_page: command.page,
+        ..v1::ListResponse::default()
     };
     let mut left = command.limit;
     loop {
@@ -46,6 +48,7 @@ pub(crate) async fn list(client: &Client, output: Output, command: List) -> Resu
             prefix: command.prefix.clone(),
             limit: left.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX),
             page: all.next_page.take(),
+            ..v1::ListRequest::default()
         };
         let page = client.list(request).await?;
         let rows = u32::try_from(page.scopes.len()).unwrap_or(u32::MAX);
@@ -90,6 +93,7 @@ pub(crate) async fn revoke(
             let state = client
                 .get(v1::GetRequest {
                     scope: scope.clone(),
+                    ..v1::GetRequest::default()
                 })
                 .await?;
             let free = || {

@@ -27,6 +27,7 @@ pub(crate) async fn session(
                     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
                 )),
                 open_id: None,
+                ..v1::OpenRequest::default()
             };
             open(client, output, request, open_id).await
         }
@@ -84,6 +85,7 @@ async fn keepalive(
     loop {
         let request = v1::KeepAliveRequest {
             session_id: id.to_string(),
+            ..v1::KeepAliveRequest::default()
         };
         match client.keepalive(request).await {
             Ok(answer) => output.result(&answer, || {

@@ -143,7 +143,7 @@ fn request_id(session: &Session, guard: &SqliteGuard, certificate: &str) -> Resu
         .context("the certificate is holderless")?
         .hash;
     for id in 1..REQUEST_IDS_TRIED {
-        if GrantHash::of(&session.id(), RequestId::new(id)?) == hash {
+        if GrantHash::of(&session.id(), Some(RequestId::new(id)?)) == hash {
             return Ok(id);
         }
     }

@@ -144,6 +144,7 @@ async fn grpc_names_and_epochs_out_of_range_are_refused() -> Result<()> {
     for scope in bad_names(512) {
         let get = GetRequest {
             scope: scope.clone(),
+            ..GetRequest::default()
         };
         setting.check("get", epochs.get(get).await.map(drop), InvalidArgument);
         let revoke = RevokeRequest { scope, epoch: None };
@@ -178,6 +179,7 @@ async fn grpc_sessions_out_of_range_are_refused() -> Result<()> {
         holder: "h".to_owned(),
         ttl,
         open_id: None,
+        ..OpenRequest::default()
     };
     let mut bad: Vec<_> = bad_names(256)
         .into_iter()
@@ -229,6 +231,7 @@ async fn grpc_sessions_out_of_range_are_refused() -> Result<()> {
         );
         let keep = KeepAliveRequest {
             session_id: (*session).to_owned(),
+            ..KeepAliveRequest::default()
         };
         let answers = sessions.keep_alive(tokio_stream::once(keep)).await?;
         let answer = answers.into_inner().message().await?.context("no answer")?;

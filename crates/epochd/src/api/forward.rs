@@ -47,6 +47,7 @@ pub(super) async fn keep_alive(
 ) -> Result<v1::KeepAliveResponse> {
     let message = v1::KeepAliveRequest {
         session_id: session_id.to_owned(),
+        ..v1::KeepAliveRequest::default()
     };
     let no_answer = || Failure::new(epoch_core::Reason::NoQuorum, "the leader did not answer");
     let exchange = async {

@@ -10,6 +10,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::failure::Failure;
 use super::{Api, Result};
 
 /// Keepalives of one stream that are under way at once; more wait in the connection.
@@ -42,6 +43,7 @@ impl Api {
                 ttl: None,
                 reason: Some(failure.reason.to_string()),
                 message: Some(failure.message),
+                ..v1::KeepAliveResponse::default()
             },
         }
     }
@@ -79,6 +81,20 @@ impl SessionService for Api {
         request: Request<v1::CloseRequest>,
     ) -> std::result::Result<Response<v1::CloseResponse>, Status> {
         self.answer(Api::close(self, request.into_inner()).await)
+    }
+
+    async fn get(
+        &self,
+        _request: Request<v1::GetSessionRequest>,
+    ) -> std::result::Result<Response<v1::SessionState>, Status> {
+        self.answer(Err(Failure::unimplemented("get")))
+    }
+
+    async fn list(
+        &self,
+        _request: Request<v1::ListSessionsRequest>,
+    ) -> std::result::Result<Response<v1::ListSessionsResponse>, Status> {
+        self.answer(Err(Failure::unimplemented("list")))
     }
 }
 
@@ -124,6 +140,37 @@ impl EpochService for Api {
         request: Request<v1::ListRequest>,
     ) -> std::result::Result<Response<v1::ListResponse>, Status> {
         self.answer(Api::list(self, request.into_inner()).await)
+    }
+
+    async fn acquire_many(
+        &self,
+        _request: Request<v1::AcquireManyRequest>,
+    ) -> std::result::Result<Response<v1::AcquireManyResponse>, Status> {
+        self.answer(Err(Failure::unimplemented("acquire_many")))
+    }
+
+    async fn cancel_wait(
+        &self,
+        _request: Request<v1::CancelWaitRequest>,
+    ) -> std::result::Result<Response<v1::CancelWaitResponse>, Status> {
+        self.answer(Err(Failure::unimplemented("cancel_wait")))
+    }
+
+    async fn transfer(
+        &self,
+        _request: Request<v1::TransferRequest>,
+    ) -> std::result::Result<Response<v1::TransferResponse>, Status> {
+        self.answer(Err(Failure::unimplemented("transfer")))
+    }
+
+    type WatchStream =
+        Pin<Box<dyn Stream<Item = std::result::Result<v1::WatchResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        _request: Request<v1::WatchRequest>,
+    ) -> std::result::Result<Response<Self::WatchStream>, Status> {
+        self.answer(Err(Failure::unimplemented("watch")))
     }
 }
 

@@ -114,6 +114,7 @@ impl Api {
                 ttl: Some(duration::from_ms(ttl.ms())),
                 holder: holder.to_string(),
                 session: session.hash().to_string(),
+                ..v1::Session::default()
             }),
             other => Err(unexpected(&other)),
         }
@@ -140,6 +141,7 @@ impl Api {
                 ttl: Some(duration::from_ms(ttl.ms())),
                 reason: None,
                 message: None,
+                ..v1::KeepAliveResponse::default()
             }),
             Err(RenewError::NotLeader) => Err(Failure::new(
                 Reason::NoLeader,
@@ -288,6 +290,7 @@ impl Api {
         Ok(v1::ListResponse {
             scopes: page.scopes.into_iter().map(scope_state).collect(),
             next_page: page.next.map(|scope| page_of(&scope)),
+            ..v1::ListResponse::default()
         })
     }
 
@@ -365,6 +368,7 @@ fn scope_state(state: ScopeState) -> v1::ScopeState {
         holder: Some(state.holder.to_string()),
         session: Some(state.session.to_string()),
         position: Some(position(state.position)),
+        ..v1::ScopeState::default()
     }
 }
 
