@@ -57,6 +57,7 @@ fn of_reason(reason: Reason) -> Verdict {
         | Reason::RequestIdTooOld
         | Reason::SessionExpired
         | Reason::SessionStalled
+        | Reason::TargetExpired
         | Reason::CertificateInvalid
         | Reason::PermissionDenied
         | Reason::SessionLimit

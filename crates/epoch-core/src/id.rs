@@ -65,6 +65,9 @@ macro_rules! number {
                 }
             }
 
+            /// The lowest one.
+            pub const FIRST: Self = Self(NonZeroU64::MIN);
+
             /// The number.
             #[must_use]
             pub fn get(self) -> u64 {

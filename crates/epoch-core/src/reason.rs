@@ -58,6 +58,8 @@ reasons! {
     SessionExpired = "SESSION_EXPIRED", "stop work under this session's grants; open a new session";
     /// The progress mark has not moved within the session's stall limit.
     SessionStalled = "SESSION_STALLED", "get the work on, or let the session expire";
+    /// The session that a grant was to be transferred to is not there.
+    TargetExpired = "TARGET_EXPIRED", "ask the other side for its session, or keep the grant";
     /// The certificate or proof does not verify.
     CertificateInvalid = "CERTIFICATE_INVALID", "ask the cluster for a fresh certificate";
     /// The caller may not do this.

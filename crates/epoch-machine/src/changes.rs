@@ -6,7 +6,8 @@ use epoch_core::RequestId;
 use imbl::OrdSet;
 
 use crate::command::SessionKey;
-use crate::load::{ScopeRow, SessionRow};
+use crate::load::{RecordRow, ScopeRow, SessionRow, SpentRow, WaitRow};
+use crate::rows::Place;
 use crate::state::State;
 
 /// The keys of rows that have changed. Signing keys are not among them: they are few, and
@@ -16,6 +17,8 @@ pub struct Changes {
     sessions: OrdSet<SessionKey>,
     scopes: OrdSet<Arc<str>>,
     spent: OrdSet<(SessionKey, RequestId)>,
+    waits: OrdSet<Place>,
+    records: OrdSet<Arc<str>>,
 }
 
 /// One changed row as it is now; `None` when it is gone.
@@ -25,8 +28,12 @@ pub enum RowChange {
     Session(SessionKey, Option<SessionRow>),
     /// A scope, by its name.
     Scope(Arc<str>, Option<ScopeRow>),
-    /// A request id whose grant has ended, with its scope.
-    Spent(SessionKey, RequestId, Option<Arc<str>>),
+    /// A request id that binds nothing any more.
+    Spent(SessionKey, RequestId, Option<SpentRow>),
+    /// A wait: its scope and the position of its acquire.
+    Wait(Arc<str>, (u64, u32), Option<WaitRow>),
+    /// A scope's record.
+    Record(Arc<str>, Option<RecordRow>),
 }
 
 impl Changes {
@@ -39,7 +46,14 @@ impl Changes {
     /// How many rows have changed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.sessions.len() + self.scopes.len() + self.spent.len()
+        let Self {
+            sessions,
+            scopes,
+            spent,
+            waits,
+            records,
+        } = self;
+        sessions.len() + scopes.len() + spent.len() + waits.len() + records.len()
     }
 
     /// Adds those of another stretch of time, in any order: of a checkpoint that failed, so that
@@ -48,6 +62,8 @@ impl Changes {
         self.sessions.extend(other.sessions);
         self.scopes.extend(other.scopes);
         self.spent.extend(other.spent);
+        self.waits.extend(other.waits);
+        self.records.extend(other.records);
     }
 
     pub(crate) fn session(&mut self, key: SessionKey) {
@@ -60,6 +76,14 @@ impl Changes {
 
     pub(crate) fn spent(&mut self, key: SessionKey, request_id: RequestId) {
         self.spent.insert((key, request_id));
+    }
+
+    pub(crate) fn wait(&mut self, place: &Place) {
+        self.waits.insert(place.clone());
+    }
+
+    pub(crate) fn record(&mut self, scope: &Arc<str>) {
+        self.records.insert(Arc::clone(scope));
     }
 }
 
@@ -80,7 +104,8 @@ impl State {
         self.rows.take_changes()
     }
 
-    /// The rows of `changes` as they are now: sessions, then scopes, then spent ids, each in order.
+    /// The rows of `changes` as they are now: sessions, scopes, spent ids, waits, then records, each
+    /// in order.
     pub fn changed_rows(&self, changes: &Changes) -> impl Iterator<Item = RowChange> {
         let sessions = changes
             .sessions
@@ -91,9 +116,20 @@ impl State {
             .iter()
             .map(|name| RowChange::Scope(Arc::clone(name), self.scope_row(name)));
         let spent = changes.spent.iter().map(|(key, request_id)| {
-            let scope = self.rows.spent().get(&(*key, *request_id));
-            RowChange::Spent(*key, *request_id, scope.map(Arc::clone))
+            RowChange::Spent(*key, *request_id, self.spent_row(*key, *request_id))
         });
-        sessions.chain(scopes).chain(spent)
+        let waits = changes.waits.iter().map(|place| {
+            let row = self.wait_row(place);
+            RowChange::Wait(Arc::clone(&place.scope), (place.index, place.offset), row)
+        });
+        let records = changes
+            .records
+            .iter()
+            .map(|scope| RowChange::Record(Arc::clone(scope), self.record_row(scope)));
+        sessions
+            .chain(scopes)
+            .chain(spent)
+            .chain(waits)
+            .chain(records)
     }
 }

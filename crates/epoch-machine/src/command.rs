@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use epoch_core::{Epoch, Holder, NodeId, OpenId, RequestId, Scope, SessionId};
+use epoch_core::{Epoch, Holder, NodeId, OpenId, RequestId, Scope, SessionHash, SessionId};
+
+use crate::record::{IntentDigest, Value};
+use crate::terms::{Terms, Wait};
 
 /// Shortest session TTL, in milliseconds.
 pub const TTL_MS_MIN: u64 = 1_000;
@@ -41,7 +44,7 @@ pub struct Batch {
     pub commands: Vec<Command>,
 }
 
-/// A session's time to live, from 1 s to 24 h.
+/// A session's time to live, or its stall limit: from 1 s to 24 h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ttl(u32);
 
@@ -78,6 +81,18 @@ pub struct SessionKey {
     pub offset: u32,
 }
 
+impl SessionKey {
+    /// The whole id.
+    #[must_use]
+    pub fn with(self, open_id: OpenId) -> SessionId {
+        SessionId {
+            open_id,
+            index: self.index,
+            offset: self.offset,
+        }
+    }
+}
+
 impl From<&SessionId> for SessionKey {
     fn from(id: &SessionId) -> Self {
         Self {
@@ -98,8 +113,10 @@ pub enum Command {
         holder: Holder,
         /// Its time to live.
         ttl: Ttl,
+        /// How long keepalives renew it without progress.
+        stall_limit: Option<Ttl>,
     },
-    /// Closes a session and ends its grants.
+    /// Closes a session and ends its grants and waits.
     Close {
         /// Which.
         session: SessionId,
@@ -109,7 +126,7 @@ pub enum Command {
         /// Which.
         session: SessionKey,
     },
-    /// Takes a scope if it is free.
+    /// Takes a scope if it is free, or waits for it.
     Acquire {
         /// What.
         scope: Scope,
@@ -117,6 +134,57 @@ pub enum Command {
         session: SessionId,
         /// The client's name for this acquire.
         request_id: RequestId,
+        /// What else is asked for.
+        terms: Terms,
+        /// How long to wait.
+        wait: Wait,
+        /// Whether the next epoch is taken if the session holds the scope already.
+        reissue: bool,
+    },
+    /// Takes all of some scopes, or none.
+    AcquireMany {
+        /// Which.
+        scopes: Scopes,
+        /// For whom.
+        session: SessionId,
+        /// The client's name for the first one; the others' follow.
+        request_id: RequestId,
+        /// What else is asked for.
+        terms: Terms,
+    },
+    /// Ends a wait, by its own session.
+    CancelWait {
+        /// For what.
+        scope: Scope,
+        /// By whom.
+        session: SessionId,
+        /// Which wait.
+        request_id: RequestId,
+    },
+    /// Ends a wait whose time has run out or whose caller is gone, by the leader's clock.
+    EndWait {
+        /// Whose.
+        session: SessionKey,
+        /// Which wait.
+        request_id: RequestId,
+    },
+    /// Ends a lock delay, by the leader's clock.
+    EndDelay {
+        /// Of which scope.
+        scope: Scope,
+        /// The epoch that was lost.
+        epoch: Epoch,
+    },
+    /// Gives a grant to another session.
+    Transfer {
+        /// What.
+        scope: Scope,
+        /// By whom.
+        session: SessionId,
+        /// Which grant.
+        epoch: Epoch,
+        /// To whom.
+        to: SessionHash,
     },
     /// Gives a grant back.
     Release {
@@ -134,6 +202,21 @@ pub enum Command {
         /// The epoch that must still be current.
         epoch: Option<Epoch>,
     },
+    /// Writes a scope's record, or removes its value.
+    WriteRecord {
+        /// Whose record.
+        scope: Scope,
+        /// By whom.
+        session: SessionId,
+        /// Under which grant.
+        epoch: Epoch,
+        /// The new value; `None` removes it.
+        value: Option<Value>,
+        /// The revision that must be the current one, 0 for no value.
+        expected_revision: Option<u64>,
+        /// The caller's action.
+        intent: Option<IntentDigest>,
+    },
     /// Makes a node's signing key known to all.
     RegisterKey {
         /// Whose.
@@ -141,4 +224,48 @@ pub enum Command {
         /// The key.
         public_key: Arc<PublicKey>,
     },
+}
+
+/// Scopes of one [`Command::AcquireMany`] at most.
+pub const SCOPES_MAX: usize = 64;
+
+/// From 1 to 64 scopes, each once, in the caller's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scopes(Vec<Scope>);
+
+/// Scopes that cannot be taken together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopesError {
+    /// None, or too many.
+    #[error("there are {0}; from 1 to {SCOPES_MAX}")]
+    Count(usize),
+    /// One is there twice.
+    #[error("{0:?} is there twice")]
+    Twice(String),
+}
+
+impl Scopes {
+    /// Checks number and difference.
+    ///
+    /// # Errors
+    /// None, more than 64, or one of them twice.
+    pub fn new(scopes: Vec<Scope>) -> Result<Self, ScopesError> {
+        if scopes.is_empty() || scopes.len() > SCOPES_MAX {
+            return Err(ScopesError::Count(scopes.len()));
+        }
+        let mut sorted: Vec<&Scope> = scopes.iter().collect();
+        sorted.sort();
+        if let Some(twice) = sorted.windows(2).find_map(|pair| match pair {
+            [one, other] if one == other => Some(*one),
+            _ => None,
+        }) {
+            return Err(ScopesError::Twice(twice.to_string()));
+        }
+        Ok(Self(scopes))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Scope> {
+        self.0.iter()
+    }
 }

@@ -6,15 +6,19 @@ use std::hash::Hasher as _;
 use epoch_core::{ClusterId, Incarnation, NodeId, RequestId};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::command::{PublicKey, SessionKey};
-use crate::rows::Row;
+use crate::command::{PublicKey, SessionKey, Ttl};
+use crate::record::Record;
+use crate::rows::{Origin, Place, Row, Spent, SpentUse, Standing, Waiting};
 use crate::state::SessionState;
+use crate::terms::Terms;
 
 const SESSION: u8 = 1;
 const SCOPE: u8 = 2;
 const SPENT: u8 = 3;
 const KEY: u8 = 4;
 const WHOLE: u8 = 5;
+const WAIT: u8 = 6;
+const RECORD: u8 = 7;
 
 /// The hash of a whole state: equal states have equal ones, different states different ones.
 ///
@@ -24,15 +28,17 @@ const WHOLE: u8 = 5;
 ///
 /// | what | bytes, in order |
 /// | --- | --- |
-/// | session | 1, session key, open id (16), holder (text), TTL in ms (u64), highest id forgotten (u64) |
-/// | free scope | 2, name (text), epoch (u64), 0 |
-/// | held scope | 2, name (text), epoch (u64), 1, session key, request id (u64), log index (u64), offset (u32), term (u64), node (u64) |
-/// | spent request id | 3, session key, request id (u64), scope (text) |
+/// | session | 1, session key, open id (16), holder (text), TTL and stall limit in ms (u64 each; 0 for no limit), highest id forgotten (u64) |
+/// | free scope | 2, name (text), epoch (u64), 0, lock delay in ms (u64) |
+/// | held scope | 2, name (text), epoch (u64), 1, session key, request id (u64; 0 when transferred), log index (u64), offset (u32), term (u64), node (u64), terms; then 0, or 1, session key and epoch (u64) of the grant it was before a transfer |
+/// | spent request id | 3, session key, request id (u64), scope (text), then 1 for a grant, 2 for an expired wait, 3 for a cancelled one |
+/// | wait | 6, scope (text), log index (u64), offset (u32), session key, request id (u64), wait in ms (u64), terms |
+/// | record | 7, scope (text), revision (u64), epoch (u64), 0 or 1 and the value (length as u32, bytes); number of intents (u32), of each id (16), payload (16), revision (u64), effect (0 or 1) |
 /// | signing key | 4, node (u64), public key (32) |
 /// | the whole | 5, sum of the rows (u128), incarnation (16), group (u32), time in ms (u64) |
 ///
 /// Numbers are little-endian; a session key is its log index (u64) and offset (u32); a text is its
-/// length in bytes (u32) and its UTF-8; a tag is one byte. A hash is written as the low 64 bits,
+/// length in bytes (u32) and its UTF-8; terms are the lock delay in ms (u64) and the metadata (text); a tag is one byte. A hash is written as the low 64 bits,
 /// then the high ones, little-endian each, as SipHash's authors write it.
 ///
 /// Nodes of different versions compare these: a change of the table is a change of the format. The
@@ -106,12 +112,9 @@ impl RowSum {
         match row {
             HashedRow::Session(key, session) => bytes.session(key, session),
             HashedRow::Scope(name, row) => bytes.scope(name, row),
-            HashedRow::Spent(key, request_id, scope) => {
-                bytes.tag(SPENT);
-                bytes.session_key(key);
-                bytes.u64(request_id.get());
-                bytes.text(scope);
-            }
+            HashedRow::Spent(key, request_id, spent) => bytes.spent(key, request_id, spent),
+            HashedRow::Wait(place, waiting) => bytes.wait(place, waiting),
+            HashedRow::Record(scope, record) => bytes.record(scope, record),
             HashedRow::Key(node, public_key) => {
                 bytes.tag(KEY);
                 bytes.u64(node);
@@ -127,7 +130,9 @@ impl RowSum {
 pub(crate) enum HashedRow<'a> {
     Session(SessionKey, &'a SessionState),
     Scope(&'a str, &'a Row),
-    Spent(SessionKey, RequestId, &'a str),
+    Spent(SessionKey, RequestId, &'a Spent),
+    Wait(&'a Place, &'a Waiting),
+    Record(&'a str, &'a Record),
     Key(NodeId, &'a PublicKey),
 }
 
@@ -141,33 +146,122 @@ impl Bytes {
             open_id,
             holder,
             ttl,
+            stall_limit,
             forgotten,
             spent: _,
+            grants: _,
+            waits: _,
+            digest: _,
         } = session;
         self.tag(SESSION);
         self.session_key(key);
         self.raw(open_id.0.as_bytes());
         self.text(holder.as_str());
         self.u64(ttl.ms());
+        self.u64(stall_limit.map_or(0, Ttl::ms));
         self.u64(*forgotten);
     }
 
     fn scope(&mut self, name: &str, row: &Row) {
-        let Row { epoch, held } = row;
+        let Row { epoch, standing } = row;
         self.tag(SCOPE);
         self.text(name);
         self.u64(epoch.get());
-        let Some(held) = held else {
-            self.tag(0);
-            return;
+        let held = match standing {
+            Standing::Free(delay) => {
+                self.tag(0);
+                self.u64(delay.ms());
+                return;
+            }
+            Standing::Held(held) => held,
         };
+        let Origin {
+            leadership,
+            terms,
+            before,
+        } = &*held.origin;
         self.tag(1);
         self.session_key(held.session());
-        self.u64(held.request_id.get());
+        self.u64(held.request_id.map_or(0, RequestId::get));
         self.u64(held.index);
         self.u32(held.offset);
-        self.u64(held.leadership.term);
-        self.u64(held.leadership.node);
+        self.u64(leadership.term);
+        self.u64(leadership.node);
+        self.terms(terms);
+        self.tag(u8::from(before.is_some()));
+        if let Some((session, epoch)) = before {
+            self.session_key(*session);
+            self.u64(epoch.get());
+        }
+    }
+
+    fn spent(&mut self, key: SessionKey, request_id: RequestId, spent: &Spent) {
+        let Spent { scope, what } = spent;
+        self.tag(SPENT);
+        self.session_key(key);
+        self.u64(request_id.get());
+        self.text(scope);
+        self.tag(match what {
+            SpentUse::Grant => 1,
+            SpentUse::WaitExpired => 2,
+            SpentUse::WaitCancelled => 3,
+        });
+    }
+
+    fn wait(&mut self, place: &Place, waiting: &Waiting) {
+        let Place {
+            scope,
+            index,
+            offset,
+        } = place;
+        let Waiting {
+            session,
+            request_id,
+            wait,
+            terms,
+        } = waiting;
+        self.tag(WAIT);
+        self.text(scope);
+        self.u64(*index);
+        self.u32(*offset);
+        self.session_key(*session);
+        self.u64(request_id.get());
+        self.u64(wait.ms());
+        self.terms(terms);
+    }
+
+    fn record(&mut self, scope: &str, record: &Record) {
+        let Record {
+            revision,
+            value,
+            epoch,
+            intents,
+        } = record;
+        self.tag(RECORD);
+        self.text(scope);
+        self.u64(*revision);
+        self.u64(epoch.get());
+        self.tag(u8::from(value.is_some()));
+        if let Some(value) = value {
+            self.length(value.as_bytes().len());
+            self.raw(value.as_bytes());
+        }
+        self.length(intents.len());
+        for done in intents.iter() {
+            self.raw(&done.intent.id);
+            self.raw(&done.intent.payload);
+            self.u64(done.revision);
+            self.tag(u8::from(done.had_effect));
+        }
+    }
+
+    fn terms(&mut self, terms: &Terms) {
+        let Terms {
+            lock_delay,
+            metadata,
+        } = terms;
+        self.u64(lock_delay.ms());
+        self.text(metadata.as_str());
     }
 
     fn session_key(&mut self, key: SessionKey) {
@@ -176,9 +270,13 @@ impl Bytes {
     }
 
     fn text(&mut self, text: &str) {
-        // Names are bounded far below; a longer one would only share its length with another.
-        self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        self.length(text.len());
         self.raw(text.as_bytes());
+    }
+
+    fn length(&mut self, length: usize) {
+        // All are bounded far below; a longer one would only share its length with another.
+        self.u32(u32::try_from(length).unwrap_or(u32::MAX));
     }
 
     fn tag(&mut self, tag: u8) {

@@ -1,12 +1,16 @@
-//! The state as rows, for snapshots: out in order, and back in with every relation checked.
+//! The state as rows, for snapshots and checkpoints.
 
-use std::sync::Arc;
+mod loader;
 
 use epoch_core::{ClusterId, Epoch, Holder, Incarnation, NodeId, OpenId, RequestId, Scope};
 
 use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
-use crate::rows::{Held, Row};
-use crate::state::{KEYS_MAX, SPENT_IDS_KEPT, SessionState, State};
+use crate::record::Record;
+use crate::rows::{Place, Row, Spent, SpentUse, Standing, Waiting};
+use crate::state::{SessionState, State};
+use crate::terms::{LockDelay, Terms, Wait};
+
+pub use loader::{LoadError, Loader};
 
 /// What is not a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub struct SessionRow {
     pub holder: Holder,
     /// Its time to live.
     pub ttl: Ttl,
+    /// How long keepalives renew it without progress.
+    pub stall_limit: Option<Ttl>,
     /// The highest request id forgotten; 0 when none is.
     pub forgotten: u64,
 }
@@ -45,8 +51,17 @@ pub struct ScopeRow {
     pub scope: Scope,
     /// Its last epoch.
     pub epoch: Epoch,
-    /// Its current grant.
-    pub held: Option<HeldRow>,
+    /// How it stands.
+    pub standing: StandingRow,
+}
+
+/// How a scope stands, as part of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StandingRow {
+    /// Held by nobody, and kept from all for a lock delay if it is not zero.
+    Free(LockDelay),
+    /// Held.
+    Held(HeldRow),
 }
 
 /// A current grant as part of a row.
@@ -54,34 +69,59 @@ pub struct ScopeRow {
 pub struct HeldRow {
     /// Whose.
     pub session: SessionKey,
-    /// Under which request id.
-    pub request_id: RequestId,
+    /// Under which request id; `None` when it was transferred.
+    pub request_id: Option<RequestId>,
     /// Under which leadership it was granted.
     pub leadership: Leadership,
     /// At which log index.
     pub index: u64,
     /// At which offset of the batch.
     pub offset: u32,
+    /// What else was asked for.
+    pub terms: Terms,
+    /// The grant it was before, when it was transferred.
+    pub before: Option<(SessionKey, Epoch)>,
 }
 
-/// Rows that do not make a state.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// Two rows have one key.
-    #[error("two rows for {0}")]
-    Duplicate(String),
-    /// A row names a session that has no row before it.
-    #[error("{0} names a session that is not there")]
-    NoSession(String),
-    /// A session has more spent request ids than are kept.
-    #[error("a session has more than {SPENT_IDS_KEPT} spent request ids")]
-    TooManySpent,
-    /// A spent request id is at or below the highest one its session has forgotten.
-    #[error("spent request id {0} was forgotten")]
-    Forgotten(RequestId),
-    /// More keys than are kept.
-    #[error("there are more than {KEYS_MAX} keys")]
-    TooManyKeys,
+/// A request id that binds nothing any more, as a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpentRow {
+    /// Whose.
+    pub session: SessionKey,
+    /// Which.
+    pub request_id: RequestId,
+    /// For which scope.
+    pub scope: Scope,
+    /// What it was.
+    pub what: SpentUse,
+}
+
+/// A wait as a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitRow {
+    /// For what.
+    pub scope: Scope,
+    /// The log index of its acquire.
+    pub index: u64,
+    /// Its offset in the batch.
+    pub offset: u32,
+    /// Whose.
+    pub session: SessionKey,
+    /// Under which request id.
+    pub request_id: RequestId,
+    /// For how long at most.
+    pub wait: Wait,
+    /// What else was asked for.
+    pub terms: Terms,
+}
+
+/// A record as a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordRow {
+    /// Whose record.
+    pub scope: Scope,
+    /// The record.
+    pub record: Record,
 }
 
 impl State {
@@ -109,12 +149,24 @@ impl State {
         scopes.filter_map(|(name, row)| ScopeRow::new(name, row))
     }
 
-    /// Request ids whose grant has ended, in order, with their scope.
-    pub fn spent_rows(&self) -> impl Iterator<Item = (SessionKey, RequestId, Scope)> {
+    /// Request ids that bind nothing any more, in order.
+    pub fn spent_rows(&self) -> impl Iterator<Item = SpentRow> {
         let spent = self.rows.spent().iter();
-        spent.filter_map(|((session, request_id), name)| {
-            Some((*session, *request_id, Scope::parse(name).ok()?))
+        spent.filter_map(|((session, request_id), spent)| {
+            SpentRow::new(*session, *request_id, spent)
         })
+    }
+
+    /// Waits, queue after queue, each in its order.
+    pub fn wait_rows(&self) -> impl Iterator<Item = WaitRow> {
+        let waits = self.rows.waits().iter();
+        waits.filter_map(|(place, waiting)| WaitRow::new(place, waiting))
+    }
+
+    /// Records, by scope in byte order.
+    pub fn record_rows(&self) -> impl Iterator<Item = RecordRow> {
+        let records = self.rows.records().iter();
+        records.filter_map(|(name, record)| RecordRow::new(name, record))
     }
 
     pub(crate) fn session_row(&self, key: SessionKey) -> Option<SessionRow> {
@@ -125,6 +177,19 @@ impl State {
     pub(crate) fn scope_row(&self, name: &str) -> Option<ScopeRow> {
         ScopeRow::new(name, self.rows.scopes().get(name)?)
     }
+
+    pub(crate) fn spent_row(&self, session: SessionKey, request_id: RequestId) -> Option<SpentRow> {
+        let spent = self.rows.spent().get(&(session, request_id))?;
+        SpentRow::new(session, request_id, spent)
+    }
+
+    pub(crate) fn wait_row(&self, place: &Place) -> Option<WaitRow> {
+        WaitRow::new(place, self.rows.waits().get(place)?)
+    }
+
+    pub(crate) fn record_row(&self, name: &str) -> Option<RecordRow> {
+        RecordRow::new(name, self.rows.records().get(name)?)
+    }
 }
 
 impl SessionRow {
@@ -134,194 +199,65 @@ impl SessionRow {
             open_id: session.open_id,
             holder: session.holder.clone(),
             ttl: session.ttl,
+            stall_limit: session.stall_limit,
             forgotten: session.forgotten,
         }
     }
 }
 
+// None of these is ever `None`: every name in the maps was a scope when it came in.
 impl ScopeRow {
-    /// Never `None`: every name in the map was a scope when it came in.
     fn new(name: &str, row: &Row) -> Option<Self> {
+        let standing = match &row.standing {
+            Standing::Free(delay) => StandingRow::Free(*delay),
+            Standing::Held(held) => StandingRow::Held(HeldRow {
+                session: held.session(),
+                request_id: held.request_id,
+                leadership: held.origin.leadership,
+                index: held.index,
+                offset: held.offset,
+                terms: held.terms().clone(),
+                before: held.origin.before,
+            }),
+        };
         Some(Self {
             scope: Scope::parse(name).ok()?,
             epoch: row.epoch,
-            held: row.held.as_ref().map(|held| HeldRow {
-                session: held.session(),
-                request_id: held.request_id,
-                leadership: *held.leadership,
-                index: held.index,
-                offset: held.offset,
-            }),
+            standing,
         })
     }
 }
 
-/// Puts rows together to a state: sessions first, then scopes, then spent ids.
-#[derive(Debug)]
-pub struct Loader {
-    state: State,
-    scopes: Vec<(Arc<str>, Row)>,
-}
-
-impl Loader {
-    /// Begins with what is not a row.
-    ///
-    /// # Errors
-    /// A key is there twice, or there are too many.
-    pub fn new(head: Head) -> Result<Self, LoadError> {
-        let mut state = State::new(head.cluster_id, head.incarnation, head.group);
-        state.now_ms = head.now_ms;
-        if head.keys.len() > KEYS_MAX {
-            return Err(LoadError::TooManyKeys);
-        }
-        for (node, key) in head.keys {
-            if !state.rows.put_key(node, Arc::new(key)) {
-                return Err(LoadError::Duplicate(format!("a key of node {node}")));
-            }
-        }
-        Ok(Self {
-            state,
-            scopes: Vec::new(),
+impl SpentRow {
+    fn new(session: SessionKey, request_id: RequestId, spent: &Spent) -> Option<Self> {
+        Some(Self {
+            session,
+            request_id,
+            scope: Scope::parse(&spent.scope).ok()?,
+            what: spent.what,
         })
     }
+}
 
-    /// Adds a session.
-    ///
-    /// # Errors
-    /// Its key or open id is there already.
-    pub fn session(&mut self, row: SessionRow) -> Result<(), LoadError> {
-        let SessionRow {
-            key,
-            open_id,
-            holder,
-            ttl,
-            forgotten,
-        } = row;
-        let session = SessionState {
-            open_id,
-            holder,
-            ttl,
-            forgotten,
-            spent: 0,
-        };
-        let twice = self.state.rows.put_session(key, session).is_some()
-            || self.state.open_ids.insert(open_id, key).is_some();
-        if twice {
-            Err(LoadError::Duplicate(format!("session {open_id}")))
-        } else {
-            Ok(())
-        }
+impl WaitRow {
+    fn new(place: &Place, waiting: &Waiting) -> Option<Self> {
+        Some(Self {
+            scope: Scope::parse(&place.scope).ok()?,
+            index: place.index,
+            offset: place.offset,
+            session: waiting.session,
+            request_id: waiting.request_id,
+            wait: waiting.wait,
+            terms: waiting.terms.clone(),
+        })
     }
+}
 
-    /// Adds a scope.
-    ///
-    /// # Errors
-    /// It is held by a session that was not added.
-    pub fn scope(&mut self, row: ScopeRow) -> Result<(), LoadError> {
-        let name = row.scope.shared();
-        let held = match row.held {
-            None => None,
-            Some(held) => {
-                if !self.state.rows.sessions().contains_key(&held.session) {
-                    return Err(LoadError::NoSession(format!("scope {:?}", row.scope)));
-                }
-                if *self.state.leadership != held.leadership {
-                    self.state.leadership = self.shared(held.leadership);
-                }
-                Some(Held {
-                    session_index: held.session.index,
-                    session_offset: held.session.offset,
-                    request_id: held.request_id,
-                    index: held.index,
-                    offset: held.offset,
-                    leadership: Arc::clone(&self.state.leadership),
-                })
-            }
-        };
-        self.scopes.push((
-            name,
-            Row {
-                epoch: row.epoch,
-                held,
-            },
-        ));
-        Ok(())
-    }
-
-    /// Rows near each other tend to share a leadership; looking back a little finds most.
-    fn shared(&self, leadership: Leadership) -> Arc<Leadership> {
-        const LOOK_BACK: usize = 64;
-        self.scopes
-            .iter()
-            .rev()
-            .take(LOOK_BACK)
-            .filter_map(|(_, row)| row.held.as_ref())
-            .find(|held| *held.leadership == leadership)
-            .map_or_else(|| Arc::new(leadership), |held| Arc::clone(&held.leadership))
-    }
-
-    /// Adds a request id whose grant has ended.
-    ///
-    /// # Errors
-    /// Its session was not added, has too many, or has forgotten it; or it is there already.
-    pub fn spent(
-        &mut self,
-        key: SessionKey,
-        request_id: RequestId,
-        scope: &Scope,
-    ) -> Result<(), LoadError> {
-        let what = || format!("spent request id {request_id}");
-        let Some(session) = self.state.rows.sessions().get(&key) else {
-            return Err(LoadError::NoSession(what()));
-        };
-        if session.spent >= SPENT_IDS_KEPT {
-            return Err(LoadError::TooManySpent);
-        }
-        if request_id.get() <= session.forgotten {
-            return Err(LoadError::Forgotten(request_id));
-        }
-        let old = self.state.rows.put_spent((key, request_id), scope.shared());
-        if old.is_some() {
-            return Err(LoadError::Duplicate(what()));
-        }
-        Ok(())
-    }
-
-    /// The state.
-    ///
-    /// # Errors
-    /// A scope or a current grant's request id is there twice.
-    pub fn finish(mut self) -> Result<State, LoadError> {
-        // Inserting in order leaves the map's leaves half full: even places first, then odd ones,
-        // takes a fifth less memory.
-        let scopes = std::mem::take(&mut self.scopes);
-        let even = scopes.iter().step_by(2);
-        let odd = scopes.iter().skip(1).step_by(2);
-        for (name, row) in even.chain(odd) {
-            self.add(name, row)?;
-        }
-        Ok(self.state)
-    }
-
-    fn add(&mut self, name: &Arc<str>, row: &Row) -> Result<(), LoadError> {
-        let state = &mut self.state;
-        let old = state.rows.put_scope(Arc::clone(name), row.clone());
-        if old.is_some() {
-            return Err(LoadError::Duplicate(format!("scope {name:?}")));
-        }
-        let Some(held) = &row.held else {
-            state.free.insert((row.epoch, Arc::clone(name)));
-            return Ok(());
-        };
-        let id = (held.session(), held.request_id);
-        let twice = state.rows.spent().contains_key(&id)
-            || state.bound.insert(id, Arc::clone(name)).is_some();
-        if twice {
-            return Err(LoadError::Duplicate(format!(
-                "request id {} of {name:?}",
-                held.request_id
-            )));
-        }
-        Ok(())
+impl RecordRow {
+    fn new(name: &str, record: &Record) -> Option<Self> {
+        Some(Self {
+            scope: Scope::parse(name).ok()?,
+            record: record.clone(),
+        })
     }
 }

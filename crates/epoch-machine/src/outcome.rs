@@ -3,6 +3,18 @@
 use epoch_core::{Epoch, Holder, NodeId, Position, Reason, RequestId, Scope, SessionId};
 
 use crate::command::Ttl;
+use crate::event::Event;
+use crate::state::QUEUE_MAX;
+use crate::terms::Terms;
+
+/// What came of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// One outcome for each command, in order.
+    pub outcomes: Vec<Outcome>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
 
 /// A current grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +27,12 @@ pub struct Grant {
     pub holder: Holder,
     /// By which session.
     pub session: SessionId,
-    /// Under which request id.
-    pub request_id: RequestId,
+    /// Under which request id; `None` when it was transferred.
+    pub request_id: Option<RequestId>,
     /// Where in the log.
     pub position: Position,
+    /// What else was asked for.
+    pub terms: Terms,
 }
 
 /// The outcome of one command.
@@ -30,6 +44,8 @@ pub enum Outcome {
         session: SessionId,
         /// Its time to live.
         ttl: Ttl,
+        /// How long keepalives renew it without progress.
+        stall_limit: Option<Ttl>,
         /// Whom it acts for.
         holder: Holder,
         /// False when the open id's session was there already.
@@ -55,6 +71,55 @@ pub enum Outcome {
         grant: Grant,
         /// False when this request id had it already.
         new: bool,
+    },
+    /// The scope is not, and the acquire waits in its queue.
+    Waiting,
+    /// All the scopes are the session's.
+    GrantedMany {
+        /// The grants, in the caller's order.
+        grants: Vec<Grant>,
+        /// False when these request ids had them already.
+        new: bool,
+    },
+    /// One of the scopes cannot be taken: none is.
+    RefusedMany {
+        /// Which.
+        scope: Scope,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A CancelWait took effect, or found nothing to do.
+    WaitCancelled {
+        /// Whether a wait ended by it.
+        cancelled: bool,
+        /// The epoch, when the wait is a current grant by now.
+        granted: Option<Epoch>,
+    },
+    /// An EndWait took effect, or found nothing to do.
+    WaitEnded {
+        /// Whether a wait ended by it.
+        ended: bool,
+    },
+    /// An EndDelay took effect, or found nothing to do.
+    DelayEnded {
+        /// Whether a delay ended by it.
+        ended: bool,
+    },
+    /// The scope is the other session's.
+    Transferred {
+        /// Its epoch.
+        epoch: Epoch,
+        /// False when it had been transferred before.
+        new: bool,
+    },
+    /// The record is as asked for.
+    RecordWritten {
+        /// The revision that came of it.
+        revision: u64,
+        /// Whether there was a value to remove; true for a write.
+        had_effect: bool,
+        /// True when the intent had taken effect before.
+        replayed: bool,
     },
     /// A Release took effect, or found it done.
     Released {
@@ -105,6 +170,47 @@ pub enum Refusal {
         /// Its epoch.
         epoch: Epoch,
     },
+    /// The same session waits for the scope under another request id.
+    #[error("this session waits for the scope already, under another request id")]
+    AlreadyWaiting,
+    /// The scope was lost by expiry, and its lock delay is not over.
+    #[error("the scope was lost by expiry at epoch {epoch}, and its lock delay is not over")]
+    LockDelayed {
+        /// The epoch that was lost.
+        epoch: Epoch,
+    },
+    /// The wait under the request id has ended without a grant.
+    #[error("the wait under this request id has ended without a grant")]
+    WaitExpired,
+    /// The wait under the request id was cancelled.
+    #[error("the wait under this request id was cancelled")]
+    WaitCancelled,
+    /// The scope's queue is full.
+    #[error("{QUEUE_MAX} acquires wait for the scope already")]
+    QueueFull,
+    /// Too many waits.
+    #[error("the cluster keeps no more waits")]
+    WaitLimit,
+    /// The session to transfer to is not there.
+    #[error("the session to transfer to has expired, was closed, or never was")]
+    TargetExpired,
+    /// A transfer to the session that has the grant.
+    #[error(
+        "the session to transfer to is the grant's own; acquire with reissue gives it the next epoch"
+    )]
+    TargetIsSelf,
+    /// The record is at another revision than the caller expects.
+    #[error("the record is at revision {revision}, not at the expected one")]
+    RevisionMismatch {
+        /// Its revision, 0 while there is no value.
+        revision: u64,
+    },
+    /// The intent id has been used for another action.
+    #[error("the intent id was used before, for another action")]
+    IntentReused,
+    /// Too many bytes of records.
+    #[error("the cluster keeps no more bytes of records")]
+    RecordLimit,
     /// The grant has ended.
     #[error("the grant has ended")]
     Superseded {
@@ -117,12 +223,15 @@ pub enum Refusal {
         /// The epoch named.
         epoch: Epoch,
     },
-    /// The request id named another scope before.
-    #[error("the request id was used before, for another scope")]
+    /// The request id asked for something else before.
+    #[error("the request id was used before, for another scope or on other terms")]
     RequestIdReused,
-    /// The open id is of a live session with another holder or TTL.
-    #[error("the open_id is of a live session with another holder or ttl")]
+    /// The open id is of a live session with another holder, TTL or stall limit.
+    #[error("the open_id is of a live session with another holder, ttl or stall_limit")]
     OpenIdReused,
+    /// The request ids of an AcquireMany run out of range.
+    #[error("request_id and as many after it as there are scopes must stay below 2^53")]
+    RequestIdsOver,
     /// The request id is at or below the highest one forgotten.
     #[error("the request id is too old: ids up to {forgotten} are forgotten")]
     RequestIdTooOld {
@@ -157,11 +266,22 @@ impl Refusal {
             Self::SessionExpired => Reason::SessionExpired,
             Self::ScopeHeld { .. } => Reason::ScopeHeld,
             Self::AlreadyHeld { .. } => Reason::AlreadyHeld,
+            Self::AlreadyWaiting => Reason::AlreadyWaiting,
+            Self::LockDelayed { .. } => Reason::LockDelayed,
+            Self::WaitExpired => Reason::WaitExpired,
+            Self::WaitCancelled => Reason::WaitCancelled,
+            Self::QueueFull => Reason::QueueFull,
+            Self::WaitLimit => Reason::WaitLimit,
+            Self::TargetExpired => Reason::TargetExpired,
+            Self::TargetIsSelf => Reason::InvalidArgument,
+            Self::RevisionMismatch { .. } => Reason::RevisionMismatch,
+            Self::IntentReused => Reason::IntentReused,
+            Self::RecordLimit => Reason::RecordLimit,
             Self::Superseded { .. } => Reason::EpochSuperseded,
             Self::NotTheHolder { .. } => Reason::PermissionDenied,
             Self::RequestIdReused | Self::OpenIdReused => Reason::RequestIdReused,
             Self::RequestIdTooOld { .. } => Reason::RequestIdTooOld,
-            Self::EpochUnknown { .. } => Reason::InvalidArgument,
+            Self::RequestIdsOver | Self::EpochUnknown { .. } => Reason::InvalidArgument,
             Self::EpochExhausted => Reason::EpochExhausted,
             Self::SessionLimit => Reason::SessionLimit,
             Self::GrantLimit => Reason::GrantLimit,
@@ -173,12 +293,25 @@ impl Refusal {
     #[must_use]
     pub fn epoch(&self) -> Option<Epoch> {
         match self {
-            Self::ScopeHeld { epoch } | Self::AlreadyHeld { epoch } => Some(*epoch),
+            Self::ScopeHeld { epoch }
+            | Self::AlreadyHeld { epoch }
+            | Self::LockDelayed { epoch } => Some(*epoch),
             Self::Superseded { epoch } => *epoch,
             Self::SessionExpired
+            | Self::AlreadyWaiting
+            | Self::WaitExpired
+            | Self::WaitCancelled
+            | Self::QueueFull
+            | Self::WaitLimit
+            | Self::TargetExpired
+            | Self::TargetIsSelf
+            | Self::RevisionMismatch { .. }
+            | Self::IntentReused
+            | Self::RecordLimit
             | Self::NotTheHolder { .. }
             | Self::RequestIdReused
             | Self::OpenIdReused
+            | Self::RequestIdsOver
             | Self::RequestIdTooOld { .. }
             | Self::EpochUnknown { .. }
             | Self::EpochExhausted

@@ -12,10 +12,11 @@
 //! | P5 no late write | [`no_late_write`] |
 //! | P6 no early loss | [`no_early_loss`] |
 //!
-//! [`consistent`] checks that a state's parts agree with each other.
+//! [`first_come_first_served`] checks that queues are fair, [`consistent`] that a state's parts agree with each other.
 
 mod consistent;
 mod exactly_one;
+mod fair;
 mod no_early_loss;
 mod no_late_write;
 mod provenance;
@@ -26,6 +27,7 @@ mod violation;
 
 pub use consistent::consistent;
 pub use exactly_one::exactly_one;
+pub use fair::first_come_first_served;
 pub use no_early_loss::no_early_loss;
 pub use no_late_write::no_late_write;
 pub use provenance::provenance;

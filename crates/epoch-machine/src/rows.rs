@@ -1,5 +1,5 @@
 //! The rows of the state. They change only here, so that none changes without its part of the
-//! hash and its place among the changes.
+//! hash, its place among the changes, and what follows from it in its session.
 
 use std::sync::Arc;
 
@@ -9,28 +9,76 @@ use imbl::{OrdMap, OrdSet};
 use crate::changes::Changes;
 use crate::command::{Leadership, PublicKey, SessionKey};
 use crate::hash::{HashedRow, RowSum, StateHash};
+use crate::record::Record;
 use crate::state::SessionState;
+use crate::terms::{LockDelay, Terms, Wait};
 
-/// A scope's row: its last epoch, and its current grant.
+/// A scope's row: its last epoch, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) epoch: Epoch,
-    pub(crate) held: Option<Held>,
+    pub(crate) standing: Standing,
+}
+
+/// How a scope stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Held by nobody; with a lock delay other than zero, kept from all until it is over.
+    Free(LockDelay),
+    Held(Held),
 }
 
 /// The current grant of a row. Flat, to stay within the 48 bytes of [`Row`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) session_index: u64,
-    pub(crate) request_id: RequestId,
+    /// `None` for a grant that was transferred: no request of its session asked for it.
+    pub(crate) request_id: Option<RequestId>,
     pub(crate) index: u64,
-    pub(crate) leadership: Arc<Leadership>,
+    pub(crate) origin: Arc<Origin>,
     pub(crate) session_offset: u32,
     pub(crate) offset: u32,
 }
 
+/// What many grants have in common: plain ones of one leadership share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) leadership: Leadership,
+    pub(crate) terms: Terms,
+    /// The grant it was before, when it was transferred.
+    pub(crate) before: Option<(SessionKey, Epoch)>,
+}
+
 // Memory per held scope is a stated bound: a row that grows breaks it.
 const _: () = assert!(size_of::<Row>() == 48);
+
+impl Row {
+    pub(crate) fn free(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            standing: Standing::Free(LockDelay::default()),
+        }
+    }
+
+    pub(crate) fn held(&self) -> Option<&Held> {
+        match &self.standing {
+            Standing::Held(held) => Some(held),
+            Standing::Free(_) => None,
+        }
+    }
+
+    /// For how long it is kept from all, while it is.
+    pub(crate) fn delay(&self) -> Option<LockDelay> {
+        match self.standing {
+            Standing::Free(delay) => Some(delay).filter(|delay| !delay.is_zero()),
+            Standing::Held(_) => None,
+        }
+    }
+
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.delay().is_some()
+    }
+}
 
 impl Held {
     pub(crate) fn session(&self) -> SessionKey {
@@ -39,20 +87,62 @@ impl Held {
             offset: self.session_offset,
         }
     }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.origin.terms
+    }
 }
 
 /// A request id of a session.
 pub(crate) type SpentId = (SessionKey, RequestId);
+
+/// What became of a request id that binds nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) scope: Arc<str>,
+    pub(crate) what: SpentUse,
+}
+
+/// What a spent request id was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpentUse {
+    /// A grant, which has ended.
+    Grant,
+    /// A wait, whose time ran out or whose caller went away.
+    WaitExpired,
+    /// A wait that was cancelled, or that must not begin any more.
+    WaitCancelled,
+}
+
+/// A place in a scope's queue: the position of the acquire that waits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) scope: Arc<str>,
+    pub(crate) index: u64,
+    pub(crate) offset: u32,
+}
+
+/// An acquire that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) session: SessionKey,
+    pub(crate) request_id: RequestId,
+    pub(crate) wait: Wait,
+    pub(crate) terms: Terms,
+}
 
 /// All rows, with their hash and what has changed.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
     sessions: OrdMap<SessionKey, SessionState>,
     scopes: OrdMap<Arc<str>, Row>,
-    /// Request ids whose grant has ended.
-    spent: OrdMap<SpentId, Arc<str>>,
+    spent: OrdMap<SpentId, Spent>,
+    waits: OrdMap<Place, Waiting>,
+    records: OrdMap<Arc<str>, Record>,
     keys: OrdSet<(NodeId, Arc<PublicKey>)>,
     sum: RowSum,
+    /// Bytes of all records: follows from them.
+    record_bytes: usize,
     /// `None` while nobody asks for them.
     changes: Option<Changes>,
 }
@@ -65,14 +155,20 @@ impl PartialEq for Rows {
             sessions,
             scopes,
             spent,
+            waits,
+            records,
             keys,
             sum: _,
+            record_bytes,
             changes: _,
         } = self;
         *sessions == other.sessions
             && *scopes == other.scopes
             && *spent == other.spent
+            && *waits == other.waits
+            && *records == other.records
             && *keys == other.keys
+            && *record_bytes == other.record_bytes
     }
 }
 
@@ -84,8 +180,11 @@ impl Rows {
             sessions: OrdMap::new(),
             scopes: OrdMap::new(),
             spent: OrdMap::new(),
+            waits: OrdMap::new(),
+            records: OrdMap::new(),
             keys: OrdSet::new(),
             sum: RowSum::new(cluster_id),
+            record_bytes: 0,
             changes: None,
         }
     }
@@ -98,9 +197,22 @@ impl Rows {
         &self.scopes
     }
 
-    /// Request ids whose grant has ended.
-    pub(crate) fn spent(&self) -> &OrdMap<SpentId, Arc<str>> {
+    /// Request ids that bind nothing any more.
+    pub(crate) fn spent(&self) -> &OrdMap<SpentId, Spent> {
         &self.spent
+    }
+
+    /// All queues, one after another, each in its order.
+    pub(crate) fn waits(&self) -> &OrdMap<Place, Waiting> {
+        &self.waits
+    }
+
+    pub(crate) fn records(&self) -> &OrdMap<Arc<str>, Record> {
+        &self.records
+    }
+
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.record_bytes
     }
 
     pub(crate) fn keys(&self) -> &OrdSet<(NodeId, Arc<PublicKey>)> {
@@ -146,13 +258,17 @@ impl Rows {
         Some(old)
     }
 
+    /// Counts a grant in its session, too.
     pub(crate) fn put_scope(&mut self, name: Arc<str>, row: Row) -> Option<Row> {
         if let Some(changes) = &mut self.changes {
             changes.scope(&name);
         }
         self.sum.add(HashedRow::Scope(&name, &row));
+        if let Some(held) = row.held() {
+            self.of_session(held.session(), |session| session.hold(&name, row.epoch));
+        }
         let old = self.scopes.insert(Arc::clone(&name), row)?;
-        self.sum.subtract(HashedRow::Scope(&name, &old));
+        self.unheld(&name, &old);
         Some(old)
     }
 
@@ -161,22 +277,35 @@ impl Rows {
         if let Some(changes) = &mut self.changes {
             changes.scope(&name);
         }
-        self.sum.subtract(HashedRow::Scope(&name, &old));
+        self.unheld(&name, &old);
         Some(old)
     }
 
+    fn unheld(&mut self, name: &Arc<str>, old: &Row) {
+        self.sum.subtract(HashedRow::Scope(name, old));
+        if let Some(held) = old.held() {
+            self.of_session(held.session(), |session| session.let_go(name, old.epoch));
+        }
+    }
+
+    /// Changes what follows from other rows: no part of the session's own.
+    fn of_session(&mut self, key: SessionKey, change: impl FnOnce(&mut SessionState)) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            change(session);
+        }
+    }
+
     /// Counts it in its session, too.
-    pub(crate) fn put_spent(&mut self, id: SpentId, scope: Arc<str>) -> Option<Arc<str>> {
+    pub(crate) fn put_spent(&mut self, id: SpentId, spent: Spent) -> Option<Spent> {
         let (key, request_id) = id;
         if let Some(changes) = &mut self.changes {
             changes.spent(key, request_id);
         }
-        self.sum.add(HashedRow::Spent(key, request_id, &scope));
-        let Some(old) = self.spent.insert(id, scope) else {
-            // Follows from the spent ids: no part of the session's row.
-            if let Some(session) = self.sessions.get_mut(&key) {
+        self.sum.add(HashedRow::Spent(key, request_id, &spent));
+        let Some(old) = self.spent.insert(id, spent) else {
+            self.of_session(key, |session| {
                 session.spent = session.spent.saturating_add(1);
-            }
+            });
             return None;
         };
         self.sum.subtract(HashedRow::Spent(key, request_id, &old));
@@ -184,17 +313,74 @@ impl Rows {
     }
 
     /// Uncounts it in its session, if that is still there.
-    pub(crate) fn remove_spent(&mut self, id: SpentId) -> Option<Arc<str>> {
+    pub(crate) fn remove_spent(&mut self, id: SpentId) -> Option<Spent> {
         let (key, request_id) = id;
         let old = self.spent.remove(&id)?;
         if let Some(changes) = &mut self.changes {
             changes.spent(key, request_id);
         }
         self.sum.subtract(HashedRow::Spent(key, request_id, &old));
-        if let Some(session) = self.sessions.get_mut(&key) {
+        self.of_session(key, |session| {
             session.spent = session.spent.saturating_sub(1);
-        }
+        });
         Some(old)
+    }
+
+    /// Counts it in its session, too.
+    pub(crate) fn put_wait(&mut self, place: Place, waiting: Waiting) -> Option<Waiting> {
+        if let Some(changes) = &mut self.changes {
+            changes.wait(&place);
+        }
+        self.sum.add(HashedRow::Wait(&place, &waiting));
+        let key = waiting.session;
+        self.of_session(key, |session| {
+            session.waits = session.waits.saturating_add(1)
+        });
+        let old = self.waits.insert(place.clone(), waiting)?;
+        self.unwaited(&place, &old);
+        Some(old)
+    }
+
+    /// Uncounts it in its session, if that is still there.
+    pub(crate) fn remove_wait(&mut self, place: &Place) -> Option<Waiting> {
+        let old = self.waits.remove(place)?;
+        if let Some(changes) = &mut self.changes {
+            changes.wait(place);
+        }
+        self.unwaited(place, &old);
+        Some(old)
+    }
+
+    fn unwaited(&mut self, place: &Place, old: &Waiting) {
+        self.sum.subtract(HashedRow::Wait(place, old));
+        self.of_session(old.session, |session| {
+            session.waits = session.waits.saturating_sub(1);
+        });
+    }
+
+    pub(crate) fn put_record(&mut self, scope: Arc<str>, record: Record) -> Option<Record> {
+        if let Some(changes) = &mut self.changes {
+            changes.record(&scope);
+        }
+        self.sum.add(HashedRow::Record(&scope, &record));
+        self.record_bytes = self.record_bytes.saturating_add(record.bytes(&scope));
+        let old = self.records.insert(Arc::clone(&scope), record)?;
+        self.unrecorded(&scope, &old);
+        Some(old)
+    }
+
+    pub(crate) fn remove_record(&mut self, scope: &str) -> Option<Record> {
+        let (scope, old) = self.records.remove_with_key(scope)?;
+        if let Some(changes) = &mut self.changes {
+            changes.record(&scope);
+        }
+        self.unrecorded(&scope, &old);
+        Some(old)
+    }
+
+    fn unrecorded(&mut self, scope: &str, old: &Record) {
+        self.sum.subtract(HashedRow::Record(scope, old));
+        self.record_bytes = self.record_bytes.saturating_sub(old.bytes(scope));
     }
 
     /// False when it was there already.

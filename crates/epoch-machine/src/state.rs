@@ -1,11 +1,13 @@
-//! The replicated state and its reads.
+//! The replicated state.
 
-use std::ops::Bound;
+mod derived;
+mod read;
+
 use std::sync::Arc;
 
 use epoch_core::{
-    ClusterId, Epoch, Holder, Incarnation, NodeId, OpenId, Position, RequestId, Scope, SessionHash,
-    SessionId,
+    ClusterId, Epoch, GrantsDigest, Holder, Incarnation, NodeId, OpenId, Position, RequestId,
+    Scope, SessionId,
 };
 use imbl::{OrdMap, OrdSet};
 
@@ -13,7 +15,10 @@ use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
 use crate::epoch_rule;
 use crate::hash::StateHash;
 use crate::outcome::{Grant, Refusal};
-use crate::rows::{Held, Row, Rows};
+use crate::rows::{Held, Origin, Place, Rows};
+use crate::terms::Terms;
+
+pub use read::{HeldState, Page, QueuedWait, ScopeState, SessionItem, SessionPage, SessionPlace};
 
 /// Stands for the bounds that this crate's own tests could not reach in reasonable time.
 const FEW: usize = 5_000;
@@ -26,8 +31,13 @@ pub const KEYS_MAX: usize = 64;
 /// Request ids kept in a session after their grant has ended; those of current grants are kept
 /// besides. Part of the replicated behaviour.
 pub const SPENT_IDS_KEPT: u32 = 1_024;
-/// Rows that one List looks at, so that a page over many free rows stays short.
-const LIST_SCANNED_MAX: usize = 10_000;
+/// Waits for one scope at most. Part of the replicated behaviour.
+pub const QUEUE_MAX: usize = if cfg!(test) { 8 } else { 10_000 };
+/// Waits for all scopes together at most. Part of the replicated behaviour.
+pub const WAITS_MAX: usize = if cfg!(test) { FEW } else { 1_000_000 };
+/// Bytes of all records at most, with their scopes and intents: 256 MiB. Part of the replicated
+/// behaviour.
+pub const RECORD_BYTES_MAX: usize = if cfg!(test) { 1 << 16 } else { 256 << 20 };
 
 /// A live session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,33 +48,47 @@ pub struct SessionState {
     pub holder: Holder,
     /// Its time to live.
     pub ttl: Ttl,
+    /// How long keepalives renew it without progress.
+    pub stall_limit: Option<Ttl>,
     /// The highest request id forgotten; 0 when none is.
     pub forgotten: u64,
+    // What follows from other rows.
     pub(crate) spent: u32,
+    pub(crate) grants: u32,
+    pub(crate) waits: u32,
+    pub(crate) digest: GrantsDigest,
 }
 
-/// What anyone may know of a scope.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScopeState {
-    /// Which.
-    pub scope: Scope,
-    /// The current grant's epoch.
-    pub epoch: Epoch,
-    /// Its holder.
-    pub holder: Holder,
-    /// The hash of its session's id.
-    pub session: SessionHash,
-    /// Where it was granted.
-    pub position: Position,
-}
+impl SessionState {
+    pub(crate) fn new(open_id: OpenId, holder: Holder, ttl: Ttl, stall_limit: Option<Ttl>) -> Self {
+        Self {
+            open_id,
+            holder,
+            ttl,
+            stall_limit,
+            forgotten: 0,
+            spent: 0,
+            grants: 0,
+            waits: 0,
+            digest: GrantsDigest::default(),
+        }
+    }
 
-/// One page of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Held scopes, in byte order.
-    pub scopes: Vec<ScopeState>,
-    /// Continue after this one; absent at the end.
-    pub next: Option<Scope>,
+    /// The digest of its current grants.
+    #[must_use]
+    pub fn digest(&self) -> GrantsDigest {
+        self.digest
+    }
+
+    pub(crate) fn hold(&mut self, scope: &str, epoch: Epoch) {
+        self.grants = self.grants.saturating_add(1);
+        self.digest = self.digest.with(scope, epoch);
+    }
+
+    pub(crate) fn let_go(&mut self, scope: &str, epoch: Epoch) {
+        self.grants = self.grants.saturating_sub(1);
+        self.digest = self.digest.without(scope, epoch);
+    }
 }
 
 /// How much there is of everything.
@@ -76,8 +100,14 @@ pub struct Counts {
     pub grants: usize,
     /// Rows of scopes, free ones that cannot be forgotten yet included.
     pub rows: usize,
-    /// Request ids kept whose grant has ended.
+    /// Request ids kept that bind nothing any more.
     pub spent: usize,
+    /// Acquires that wait.
+    pub waits: usize,
+    /// Records, removed ones that are still remembered included.
+    pub records: usize,
+    /// Bytes of all records, as their bound counts them.
+    pub record_bytes: usize,
 }
 
 /// The replicated state. A clone is O(1) and shares everything.
@@ -90,13 +120,26 @@ pub struct State {
     pub(crate) rows: Rows,
     /// Sessions by open id.
     pub(crate) open_ids: OrdMap<OpenId, SessionKey>,
-    /// Request ids of current grants.
-    pub(crate) bound: OrdMap<(SessionKey, RequestId), Arc<str>>,
-    /// Free rows by last epoch: those that time has made forgettable come first.
+    /// Sessions by the first bytes of the hash that others are shown.
+    pub(crate) session_hashes: OrdSet<(u64, SessionKey)>,
+    /// Current grants by session and request id; transferred ones have none.
+    pub(crate) bound: OrdSet<(SessionKey, Option<RequestId>, Arc<str>)>,
+    /// The places of waits by session and request id.
+    pub(crate) waiting: OrdMap<(SessionKey, RequestId), Place>,
+    /// The places of waits by scope and session: a session waits for a scope once.
+    pub(crate) queued: OrdMap<(Arc<str>, SessionKey), (u64, u32)>,
+    /// How many wait for a scope; no row where nobody does.
+    pub(crate) queue_lengths: OrdMap<Arc<str>, usize>,
+    /// Free rows by last epoch, without delayed ones: those that time has made forgettable come
+    /// first.
     pub(crate) free: OrdSet<(Epoch, Arc<str>)>,
-    /// The latest leadership that granted, shared by the rows it granted. Not part of the state:
-    /// `apply` sets it before it is used.
-    pub(crate) leadership: Arc<Leadership>,
+    /// Scopes in their lock delay.
+    pub(crate) delayed: OrdSet<Arc<str>>,
+    /// Removed records by revision, that is, by time.
+    pub(crate) removed: OrdSet<(u64, Arc<str>)>,
+    /// The latest leadership that granted, on the default terms, shared by the rows it granted.
+    /// Not part of the state: `apply` sets it before it is used.
+    pub(crate) origin: Arc<Origin>,
 }
 
 /// Equal when every later entry has equal outcomes on both.
@@ -110,9 +153,15 @@ impl PartialEq for State {
             now_ms,
             rows,
             open_ids,
+            session_hashes,
             bound,
+            waiting,
+            queued,
+            queue_lengths,
             free,
-            leadership: _,
+            delayed,
+            removed,
+            origin: _,
         } = self;
         *cluster_id == other.cluster_id
             && *incarnation == other.incarnation
@@ -120,8 +169,14 @@ impl PartialEq for State {
             && *now_ms == other.now_ms
             && *rows == other.rows
             && *open_ids == other.open_ids
+            && *session_hashes == other.session_hashes
             && *bound == other.bound
+            && *waiting == other.waiting
+            && *queued == other.queued
+            && *queue_lengths == other.queue_lengths
             && *free == other.free
+            && *delayed == other.delayed
+            && *removed == other.removed
     }
 }
 
@@ -138,9 +193,19 @@ impl State {
             now_ms: 0,
             rows: Rows::new(cluster_id),
             open_ids: OrdMap::new(),
-            bound: OrdMap::new(),
+            session_hashes: OrdSet::new(),
+            bound: OrdSet::new(),
+            waiting: OrdMap::new(),
+            queued: OrdMap::new(),
+            queue_lengths: OrdMap::new(),
             free: OrdSet::new(),
-            leadership: Arc::new(Leadership { term: 0, node: 0 }),
+            delayed: OrdSet::new(),
+            removed: OrdSet::new(),
+            origin: Arc::new(Origin {
+                leadership: Leadership { term: 0, node: 0 },
+                terms: Terms::default(),
+                before: None,
+            }),
         }
     }
 
@@ -182,6 +247,9 @@ impl State {
             grants: self.bound.len(),
             rows: self.rows.scopes().len(),
             spent: self.rows.spent().len(),
+            waits: self.rows.waits().len(),
+            records: self.rows.records().len(),
+            record_bytes: self.rows.record_bytes(),
         }
     }
 
@@ -214,45 +282,6 @@ impl State {
             .filter(|session| session.open_id == id.open_id)
     }
 
-    /// One scope; `None` when it is free or unknown.
-    #[must_use]
-    pub fn scope(&self, scope: &Scope) -> Option<ScopeState> {
-        let row = self.rows.scopes().get(scope.as_str())?;
-        self.scope_state(scope.as_str(), row)
-    }
-
-    /// Held scopes that begin with `prefix`, byte by byte, after `after`, `limit` at most (0 counts
-    /// as 1: a page that holds nothing would have no place to continue from).
-    #[must_use]
-    pub fn list(&self, prefix: &str, after: Option<&Scope>, limit: usize) -> Page {
-        let start = match after {
-            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
-            _ => Bound::Included(prefix),
-        };
-        let limit = limit.max(1);
-        let mut page = Page {
-            scopes: Vec::new(),
-            next: None,
-        };
-        let mut last = None;
-        let rows = self
-            .rows
-            .scopes()
-            .range::<_, str>((start, Bound::Unbounded));
-        for (scanned, (name, row)) in rows.enumerate() {
-            if !name.starts_with(prefix) {
-                break;
-            }
-            if page.scopes.len() == limit || scanned == LIST_SCANNED_MAX {
-                page.next = last.and_then(|name: &Arc<str>| Scope::parse(name).ok());
-                break;
-            }
-            page.scopes.extend(self.scope_state(name, row));
-            last = Some(name);
-        }
-        page
-    }
-
     /// The current grant that `session` holds in `scope` at `epoch`.
     ///
     /// # Errors
@@ -268,7 +297,7 @@ impl State {
         let Some(row) = self.rows.scopes().get(scope.as_str()) else {
             return Err(self.without_row(epoch));
         };
-        match &row.held {
+        match row.held() {
             Some(held) if row.epoch == epoch && held.session() == key => self
                 .grant(scope.clone(), row.epoch, held)
                 .ok_or(Refusal::SessionExpired),
@@ -309,24 +338,10 @@ impl State {
             scope,
             epoch,
             holder: session.holder.clone(),
-            session: SessionId {
-                open_id: session.open_id,
-                index: key.index,
-                offset: key.offset,
-            },
+            session: key.with(session.open_id),
             request_id: held.request_id,
-            position: self.position(&held.leadership, held.index, held.offset),
-        })
-    }
-
-    fn scope_state(&self, name: &str, row: &Row) -> Option<ScopeState> {
-        let grant = self.grant(Scope::parse(name).ok()?, row.epoch, row.held.as_ref()?)?;
-        Some(ScopeState {
-            scope: grant.scope,
-            epoch: grant.epoch,
-            holder: grant.holder,
-            session: grant.session.hash(),
-            position: grant.position,
+            position: self.position(&held.origin.leadership, held.index, held.offset),
+            terms: held.terms().clone(),
         })
     }
 }

@@ -24,7 +24,7 @@ pub fn grpc_code(reason: Reason) -> Code {
         | Reason::RequestIdTooOld
         | Reason::InvalidArgument
         | Reason::IntentReused => Code::InvalidArgument,
-        Reason::SessionExpired | Reason::NotFound => Code::NotFound,
+        Reason::SessionExpired | Reason::TargetExpired | Reason::NotFound => Code::NotFound,
         Reason::CertificateInvalid => Code::Unauthenticated,
         Reason::PermissionDenied => Code::PermissionDenied,
         Reason::SessionLimit
@@ -64,7 +64,7 @@ pub fn http_status(reason: Reason) -> u16 {
         Reason::WatchCompacted => 410,
         Reason::WaitExpired => 504,
         Reason::RequestIdReused | Reason::RequestIdTooOld | Reason::IntentReused => 422,
-        Reason::SessionExpired | Reason::NotFound => 404,
+        Reason::SessionExpired | Reason::TargetExpired | Reason::NotFound => 404,
         Reason::CertificateInvalid => 401,
         Reason::PermissionDenied => 403,
         Reason::SessionLimit

@@ -121,6 +121,7 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::RecordLimit
         | Reason::WatchCompacted
         | Reason::SessionStalled
+        | Reason::TargetExpired
         | Reason::TooLarge
         | Reason::InvalidArgument
         | Reason::RevisionMismatch

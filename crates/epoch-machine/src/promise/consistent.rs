@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use epoch_core::Scope;
+use epoch_core::{GrantsDigest, Scope};
 
 use super::Violation;
 use crate::command::SessionKey;
-use crate::state::{GRANTS_MAX, KEYS_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, State};
+use crate::record::INTENTS_KEPT;
+use crate::state::{
+    GRANTS_MAX, KEYS_MAX, QUEUE_MAX, RECORD_BYTES_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, State,
+    WAITS_MAX,
+};
 
-/// Every relation between the parts of a state holds: sessions and open ids, held rows and request
-/// ids, free rows and their order, spent ids and their counts, and the bounds.
+/// Every relation between the parts of a state holds: sessions with what finds and counts them,
+/// held rows and request ids, free rows and their order, queues, spent ids, records, and the
+/// bounds.
 ///
 /// Takes O(n log n) time for n rows.
 ///
@@ -18,7 +23,9 @@ use crate::state::{GRANTS_MAX, KEYS_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, State};
 pub fn consistent(state: &State) -> Result<(), Violation> {
     sessions(state)?;
     scopes(state)?;
+    waits(state)?;
     spent(state)?;
+    records(state)?;
     bounds(state)
 }
 
@@ -38,40 +45,72 @@ fn sessions(state: &State) -> Result<(), Violation> {
             state.rows.sessions().len()
         )
     })?;
+    must(
+        state.session_hashes.len() == state.rows.sessions().len(),
+        || format!("{} session hashes", state.session_hashes.len()),
+    )?;
+    let mut held: BTreeMap<SessionKey, (u32, GrantsDigest)> = BTreeMap::new();
+    for (name, row) in state.rows.scopes() {
+        if let Some(grant) = row.held() {
+            let (count, digest) = held.entry(grant.session()).or_default();
+            *count = count.saturating_add(1);
+            *digest = digest.with(name, row.epoch);
+        }
+    }
     for (key, session) in state.rows.sessions() {
         must(state.open_ids.get(&session.open_id) == Some(key), || {
             format!("session {key:?} is not the one of its open id")
+        })?;
+        let hash = key.with(session.open_id).hash();
+        must(state.session_by_hash(&hash) == Some(*key), || {
+            format!("session {key:?} is not the one of its hash")
+        })?;
+        let (grants, digest) = held.get(key).copied().unwrap_or_default();
+        must((session.grants, session.digest) == (grants, digest), || {
+            format!("session {key:?} counts {} grants", session.grants)
+        })?;
+        let waits = state.waits_of(*key).len();
+        must(usize::try_from(session.waits) == Ok(waits), || {
+            format!("session {key:?} counts {} waits of {waits}", session.waits)
         })?;
     }
     Ok(())
 }
 
 fn scopes(state: &State) -> Result<(), Violation> {
-    let (mut held_rows, mut free_rows) = (0_usize, 0_usize);
+    let (mut held_rows, mut free_rows, mut delayed_rows) = (0_usize, 0_usize, 0_usize);
     for (name, row) in state.rows.scopes() {
         must(Scope::parse(name).is_ok(), || {
             format!("{name:?} is not a scope")
         })?;
-        match &row.held {
-            Some(held) => {
-                held_rows += 1;
-                must(state.rows.sessions().contains_key(&held.session()), || {
-                    format!("scope {name:?} is held by a session that is gone")
-                })?;
-                let bound = state.bound.get(&(held.session(), held.request_id));
-                must(bound == Some(name), || {
-                    format!("the request id of {name:?} is bound to {bound:?}")
-                })?;
-            }
-            None => {
-                free_rows += 1;
-                must(state.free.contains(&(row.epoch, name.clone())), || {
-                    format!(
-                        "free scope {name:?} at {} is not among the free ones",
-                        row.epoch
-                    )
+        if let Some(held) = row.held() {
+            held_rows += 1;
+            must(state.rows.sessions().contains_key(&held.session()), || {
+                format!("scope {name:?} is held by a session that is gone")
+            })?;
+            let bound = (held.session(), held.request_id, name.clone());
+            must(state.bound.contains(&bound), || {
+                format!("the request id of {name:?} is not bound")
+            })?;
+            if let Some(request_id) = held.request_id {
+                let scope = state.bound_scope(held.session(), request_id);
+                must(scope.as_ref() == Some(name), || {
+                    format!("the request id of {name:?} is bound to {scope:?}")
                 })?;
             }
+        } else if row.is_delayed() {
+            delayed_rows += 1;
+            must(state.delayed.contains(name), || {
+                format!("delayed scope {name:?} is not among the delayed ones")
+            })?;
+        } else {
+            free_rows += 1;
+            must(state.free.contains(&(row.epoch, name.clone())), || {
+                format!(
+                    "free scope {name:?} at {} is not among the free ones",
+                    row.epoch
+                )
+            })?;
         }
     }
     must(state.bound.len() == held_rows, || {
@@ -80,12 +119,79 @@ fn scopes(state: &State) -> Result<(), Violation> {
             state.bound.len()
         )
     })?;
+    must(state.delayed.len() == delayed_rows, || {
+        format!(
+            "{} delays, {delayed_rows} delayed scopes",
+            state.delayed.len()
+        )
+    })?;
     must(state.free.len() == free_rows, || {
         format!(
             "{} in order of epoch, {free_rows} free scopes",
             state.free.len()
         )
     })
+}
+
+fn waits(state: &State) -> Result<(), Violation> {
+    let mut lengths: BTreeMap<_, usize> = BTreeMap::new();
+    for (place, waiting) in state.rows.waits() {
+        let id = (waiting.session, waiting.request_id);
+        must(state.rows.sessions().contains_key(&id.0), || {
+            format!("{id:?} waits in a session that is gone")
+        })?;
+        must(state.waiting.get(&id) == Some(place), || {
+            format!("{id:?} does not wait at {place:?}")
+        })?;
+        let queued = state.wait_of(&place.scope, id.0).map(|(place, _)| place);
+        must(queued.as_ref() == Some(place), || {
+            format!("{id:?} waits at {place:?}, and its session at {queued:?}")
+        })?;
+        must(state.bound_scope(id.0, id.1).is_none(), || {
+            format!("id {id:?} waits and is bound")
+        })?;
+        let row = state.rows.scopes().get(&place.scope);
+        let taken = row.is_some_and(|row| row.held().is_some() || row.is_delayed());
+        must(taken || state.next_epoch(&place.scope).is_none(), || {
+            format!("{id:?} waits for a scope that is free")
+        })?;
+        let holder = row.and_then(|row| row.held()).map(|held| held.session());
+        must(holder != Some(id.0), || {
+            format!("{id:?} waits for a scope that its session holds")
+        })?;
+        *lengths.entry(place.scope.clone()).or_default() += 1;
+    }
+    let waits = state.rows.waits().len();
+    must(
+        state.waiting.len() == waits && state.queued.len() == waits,
+        || format!("{waits} waits, {} ids of them", state.waiting.len()),
+    )?;
+    must(
+        state.queue_lengths.iter().eq(lengths.iter())
+            && lengths.values().all(|length| *length <= QUEUE_MAX),
+        || format!("queues of {lengths:?} count as {:?}", state.queue_lengths),
+    )
+}
+
+fn records(state: &State) -> Result<(), Violation> {
+    let (mut bytes, mut removed) = (0, 0);
+    for (name, record) in state.rows.records() {
+        bytes += record.bytes(name);
+        must(record.intents.len() <= INTENTS_KEPT, || {
+            format!("record {name:?} has {} intents", record.intents.len())
+        })?;
+        if record.value.is_none() {
+            removed += 1;
+            let place = (record.revision, name.clone());
+            must(state.removed.contains(&place), || {
+                format!("removed record {name:?} is not among the removed ones")
+            })?;
+        }
+    }
+    must(
+        (bytes, removed) == (state.rows.record_bytes(), state.removed.len()),
+        || format!("{bytes} bytes of records, {removed} of them removed"),
+    )
 }
 
 fn spent(state: &State) -> Result<(), Violation> {
@@ -105,9 +211,8 @@ fn spent(state: &State) -> Result<(), Violation> {
                 )
             },
         )?;
-        must(!state.bound.contains_key(id), || {
-            format!("id {id:?} is spent and bound")
-        })?;
+        let binds = state.bound_scope(key, request_id).is_some() || state.waiting.contains_key(id);
+        must(!binds, || format!("id {id:?} is spent and bound"))?;
         *counts.entry(key).or_default() += 1;
     }
     for (key, session) in state.rows.sessions() {
@@ -128,6 +233,8 @@ fn spent(state: &State) -> Result<(), Violation> {
 fn bounds(state: &State) -> Result<(), Violation> {
     let within = state.rows.sessions().len() <= SESSIONS_MAX
         && state.bound.len() <= GRANTS_MAX
-        && state.rows.keys().len() <= KEYS_MAX;
+        && state.rows.keys().len() <= KEYS_MAX
+        && state.rows.waits().len() <= WAITS_MAX
+        && state.rows.record_bytes() <= RECORD_BYTES_MAX;
     must(within, || format!("beyond a bound: {:?}", state.counts()))
 }

@@ -10,7 +10,9 @@ use super::{Acquired, Violation};
 /// # Errors
 /// The first violation in order of session and request id.
 pub fn exactly_one(history: &[Acquired]) -> Result<(), Violation> {
-    let mut by_request: Vec<&Acquired> = history.iter().collect();
+    // No request asked for a transferred grant.
+    let requested = history.iter().filter(|record| record.request_id.is_some());
+    let mut by_request: Vec<&Acquired> = requested.collect();
     by_request.sort_unstable_by_key(|record| (record.session, record.request_id));
     for (first, second) in by_request.iter().zip(by_request.iter().skip(1)) {
         let same_request = first.session == second.session && first.request_id == second.request_id;

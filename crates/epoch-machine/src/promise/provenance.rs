@@ -7,7 +7,8 @@ use super::{AppliedEntry, Committed, Violation};
 use crate::command::Leadership;
 
 /// Each grant's position names an entry that was applied, the leadership that wrote it and a
-/// command of its batch, and no two grants name the same.
+/// command of its batch, and no two grants of one scope name the same. (One command can hand over
+/// several scopes: the end of a session does.)
 ///
 /// # Errors
 /// The first grant that names another place than its own.
@@ -40,7 +41,7 @@ pub fn provenance(grants: &[Committed], log: &[AppliedEntry]) -> Result<(), Viol
                 grant: Box::new(grant.clone()),
             });
         }
-        if let Some(first) = places.insert((grant.incarnation, position), grant)
+        if let Some(first) = places.insert((grant.incarnation, position, &grant.scope), grant)
             && first != grant
         {
             return Err(Violation::SharedPosition {

@@ -16,8 +16,8 @@ pub struct Acquired {
     pub epoch: Epoch,
     /// To which session.
     pub session: SessionId,
-    /// Under which request id.
-    pub request_id: RequestId,
+    /// Under which request id; `None` for a grant that was transferred.
+    pub request_id: Option<RequestId>,
     /// When the call was sent, on any clock that all records of the history share and that never
     /// steps back: nanoseconds, or a counter.
     pub sent: u64,
@@ -36,8 +36,8 @@ pub struct Committed {
     pub epoch: Epoch,
     /// To which session.
     pub session: SessionId,
-    /// Under which request id.
-    pub request_id: RequestId,
+    /// Under which request id; `None` for a grant that was transferred.
+    pub request_id: Option<RequestId>,
     /// Where it says it was granted.
     pub position: Position,
 }

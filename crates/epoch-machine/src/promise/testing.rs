@@ -33,7 +33,7 @@ pub(super) fn acquired(name: &str, number: u64, times: Range<u64>) -> Acquired {
         incarnation: incarnation(1),
         epoch: epoch(number),
         session: session(1),
-        request_id: RequestId::new(1).unwrap(),
+        request_id: RequestId::new(1).ok(),
         sent: times.start,
         returned: times.end,
     }
@@ -41,7 +41,7 @@ pub(super) fn acquired(name: &str, number: u64, times: Range<u64>) -> Acquired {
 
 pub(super) fn of_request(request_id: u64, record: Acquired) -> Acquired {
     Acquired {
-        request_id: RequestId::new(request_id).unwrap(),
+        request_id: RequestId::new(request_id).ok(),
         ..record
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn committed(name: &str, number: u64, index: u64, offset: u32) -> Com
         incarnation: incarnation(1),
         epoch: epoch(number),
         session: session(1),
-        request_id: RequestId::new(1).unwrap(),
+        request_id: RequestId::new(1).ok(),
         position: Position {
             group: 0,
             term: 1,

@@ -103,7 +103,7 @@ mod tests {
             .collect();
         assert_eq!(unique_and_rising(&history), Ok(()));
         let mut again = history[3_000].clone();
-        again.request_id = epoch_core::RequestId::new(77_777).unwrap();
+        again.request_id = epoch_core::RequestId::new(77_777).ok();
         again.returned = u64::MAX;
         history.insert(1_000, again);
         assert!(matches!(

@@ -1,8 +1,9 @@
 //! What a broken promise looks like.
 
-use epoch_core::SessionId;
+use epoch_core::{RequestId, SessionId};
 
 use super::record::{Acquired, Admission, Committed};
+use crate::command::SessionKey;
 
 /// A broken promise, with the records that show it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +78,16 @@ pub enum Violation {
         seen_ms: u64,
         /// Until when its last acknowledged keepalive lasts.
         until_ms: u64,
+    },
+    /// A wait was granted before one of the same scope that had begun earlier.
+    #[error("first come, first served: {granted:?} got {scope:?} before {first:?}")]
+    OutOfTurn {
+        /// The scope.
+        scope: String,
+        /// The wait that was granted.
+        granted: (SessionKey, RequestId),
+        /// The one whose turn it was.
+        first: Option<(SessionKey, RequestId)>,
     },
     /// Parts of a state do not agree.
     #[error("the state is inconsistent: {0}")]

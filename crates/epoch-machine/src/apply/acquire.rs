@@ -1,0 +1,241 @@
+//! Acquire and AcquireMany.
+
+use std::sync::Arc;
+
+use epoch_core::{RequestId, Scope, SessionId};
+
+use super::Applying;
+use super::grants::For;
+use crate::command::{Scopes, SessionKey};
+use crate::event::{Event, GrantEventKind};
+use crate::outcome::{Grant, Outcome, Refusal};
+use crate::rows::{Place, SpentUse, Waiting};
+use crate::state::{GRANTS_MAX, QUEUE_MAX, WAITS_MAX};
+use crate::terms::{Terms, Wait};
+
+/// What a request id stands for already.
+enum Known {
+    /// Nothing yet.
+    New,
+    Grant(Box<Grant>),
+    Waiting,
+}
+
+impl Applying<'_> {
+    pub(super) fn acquire(
+        &mut self,
+        scope: &Scope,
+        session: &SessionId,
+        request_id: RequestId,
+        terms: &Terms,
+        wait: Wait,
+        reissue: bool,
+    ) -> Result<Outcome, Refusal> {
+        let key = SessionKey::from(session);
+        match self.known(scope, session, request_id, terms)? {
+            Known::Grant(grant) => {
+                return Ok(Outcome::Granted {
+                    grant: *grant,
+                    new: false,
+                });
+            }
+            Known::Waiting => return Ok(Outcome::Waiting),
+            Known::New => {}
+        }
+        let whom = For {
+            session: key,
+            request_id: Some(request_id),
+            terms: terms.clone(),
+            before: None,
+        };
+        let taken = self.taken(scope, key);
+        let granted = match taken {
+            Ok(()) => {
+                if self.state.bound.len() >= GRANTS_MAX {
+                    return Err(Refusal::GrantLimit);
+                }
+                let name = self.state.name_of(scope);
+                self.grant(&name, whom, GrantEventKind::Granted, None)
+            }
+            Err(Refusal::AlreadyHeld { epoch }) if reissue => {
+                let name = self.state.name_of(scope);
+                // Checked first: a refusal must change nothing.
+                self.state
+                    .next_epoch(&name)
+                    .ok_or(Refusal::EpochExhausted)?;
+                self.end_grant(&name, key);
+                self.grant(&name, whom, GrantEventKind::Granted, Some(epoch))
+            }
+            Err(Refusal::ScopeHeld { .. } | Refusal::LockDelayed { .. }) if !wait.is_zero() => {
+                self.enqueue(scope, key, request_id, terms, wait)?;
+                return Ok(Outcome::Waiting);
+            }
+            Err(refusal) => Err(refusal),
+        };
+        Ok(Outcome::Granted {
+            grant: granted?,
+            new: true,
+        })
+    }
+
+    pub(super) fn acquire_many(
+        &mut self,
+        scopes: &Scopes,
+        session: &SessionId,
+        first: RequestId,
+        terms: &Terms,
+    ) -> Result<Outcome, Refusal> {
+        let key = SessionKey::from(session);
+        let mut numbered = Vec::with_capacity(scopes.iter().len());
+        for (number, scope) in (first.get()..).zip(scopes.iter()) {
+            let request_id = RequestId::new(number).map_err(|_over| Refusal::RequestIdsOver)?;
+            numbered.push((request_id, scope));
+        }
+        let mut grants = Vec::with_capacity(numbered.len());
+        for (request_id, scope) in &numbered {
+            match self.known(scope, session, *request_id, terms)? {
+                Known::New => {}
+                Known::Grant(grant) => grants.push(*grant),
+                // It was asked for alone before.
+                Known::Waiting => return Err(Refusal::RequestIdReused),
+            }
+        }
+        if grants.len() == numbered.len() {
+            return Ok(Outcome::GrantedMany { grants, new: false });
+        }
+        if !grants.is_empty() {
+            // Some of these ids were used in another call.
+            return Err(Refusal::RequestIdReused);
+        }
+        for (_, scope) in &numbered {
+            let taken = self.taken(scope, key).and_then(|()| {
+                let next = self.state.next_epoch(scope.as_str());
+                next.map(|_| ()).ok_or(Refusal::EpochExhausted)
+            });
+            if let Err(refusal) = taken {
+                return Ok(Outcome::RefusedMany {
+                    scope: (*scope).clone(),
+                    refusal,
+                });
+            }
+        }
+        if self.state.bound.len().saturating_add(numbered.len()) > GRANTS_MAX {
+            return Err(Refusal::GrantLimit);
+        }
+        for (request_id, scope) in numbered {
+            let name = self.state.name_of(scope);
+            let whom = For {
+                session: key,
+                request_id: Some(request_id),
+                terms: terms.clone(),
+                before: None,
+            };
+            grants.push(self.grant(&name, whom, GrantEventKind::Granted, None)?);
+        }
+        Ok(Outcome::GrantedMany { grants, new: true })
+    }
+
+    /// What the request id stands for already, if it is the same request.
+    fn known(
+        &self,
+        scope: &Scope,
+        session: &SessionId,
+        request_id: RequestId,
+        terms: &Terms,
+    ) -> Result<Known, Refusal> {
+        let key = SessionKey::from(session);
+        let state = &*self.state;
+        let forgotten = state
+            .session(session)
+            .ok_or(Refusal::SessionExpired)?
+            .forgotten;
+        let row = state.rows.scopes().get(scope.as_str());
+        if let Some(name) = state.bound_scope(key, request_id) {
+            let held = row.and_then(|row| Some((row.epoch, row.held()?)));
+            let same = held.filter(|(_, held)| *name == *scope.as_str() && held.terms() == terms);
+            let (epoch, held) = same.ok_or(Refusal::RequestIdReused)?;
+            let grant = state.grant(scope.clone(), epoch, held);
+            let grant = grant.ok_or(Refusal::Superseded { epoch: None })?;
+            return Ok(Known::Grant(Box::new(grant)));
+        }
+        if let Some(place) = state.waiting.get(&(key, request_id)) {
+            let waiting = state.rows.waits().get(place);
+            let same = *place.scope == *scope.as_str()
+                && waiting.is_some_and(|waiting| waiting.terms == *terms);
+            return if same {
+                Ok(Known::Waiting)
+            } else {
+                Err(Refusal::RequestIdReused)
+            };
+        }
+        if let Some(spent) = state.rows.spent().get(&(key, request_id)) {
+            if *spent.scope != *scope.as_str() {
+                return Err(Refusal::RequestIdReused);
+            }
+            return Err(match spent.what {
+                SpentUse::Grant => Refusal::Superseded {
+                    epoch: row.map(|row| row.epoch),
+                },
+                SpentUse::WaitExpired => Refusal::WaitExpired,
+                SpentUse::WaitCancelled => Refusal::WaitCancelled,
+            });
+        }
+        if request_id.get() <= forgotten {
+            return Err(Refusal::RequestIdTooOld { forgotten });
+        }
+        Ok(Known::New)
+    }
+
+    /// Why a session cannot have a scope at once.
+    fn taken(&self, scope: &Scope, key: SessionKey) -> Result<(), Refusal> {
+        let Some(row) = self.state.rows.scopes().get(scope.as_str()) else {
+            return Ok(());
+        };
+        let epoch = row.epoch;
+        match row.held() {
+            Some(held) if held.session() == key => Err(Refusal::AlreadyHeld { epoch }),
+            _ if self.state.waits_for(&self.state.name_of(scope), key) => {
+                Err(Refusal::AlreadyWaiting)
+            }
+            Some(_) => Err(Refusal::ScopeHeld { epoch }),
+            None if row.is_delayed() => Err(Refusal::LockDelayed { epoch }),
+            None => Ok(()),
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        scope: &Scope,
+        session: SessionKey,
+        request_id: RequestId,
+        terms: &Terms,
+        wait: Wait,
+    ) -> Result<(), Refusal> {
+        let name = self.state.name_of(scope);
+        if self.state.queue_length(&name) >= QUEUE_MAX {
+            return Err(Refusal::QueueFull);
+        }
+        if self.state.rows.waits().len() >= WAITS_MAX {
+            return Err(Refusal::WaitLimit);
+        }
+        let waiting = Waiting {
+            session,
+            request_id,
+            wait,
+            terms: terms.clone(),
+        };
+        let place = Place {
+            scope: Arc::clone(&name),
+            index: self.index,
+            offset: self.offset,
+        };
+        self.state.add_wait(place, waiting);
+        self.events.push(Event::WaitBegun {
+            scope: name,
+            session,
+            request_id,
+            wait,
+        });
+        Ok(())
+    }
+}
