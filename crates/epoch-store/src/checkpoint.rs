@@ -51,6 +51,8 @@
 //! | 1 | the key of a session that is gone: log index (8), offset (4) |
 //! | 2 | the name of a scope that is gone |
 //! | 3 | the key of a spent request id that is gone: log index (8), offset (4), request id (8) |
+//! | 4 | the key of a wait that is gone: scope, 0, log index (8), offset (4) |
+//! | 5 | the scope of a record that is gone |
 //!
 //! Numbers in keys are big-endian. The head, numbers little-endian:
 //!

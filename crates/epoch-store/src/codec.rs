@@ -16,12 +16,11 @@ pub(crate) use load::StateLoader;
 #[cfg(test)]
 pub(crate) use row::RowCounts;
 pub(crate) use row::{
-    SnapshotHead, SnapshotRow, decode_head, decode_row, head_message, scope_message,
-    session_message, spent_message,
+    SnapshotHead, SnapshotRow, decode_head, decode_row, head_message, row_message, state_rows,
 };
 
 use epoch_core::{IdError, NameError};
-use epoch_machine::TtlError;
+use epoch_machine::{MetadataError, ScopesError, TtlError, ValueError, WaitError};
 
 /// Why stored bytes are not what they should be.
 #[derive(Debug, thiserror::Error)]
@@ -76,4 +75,27 @@ pub enum DecodeError {
     /// A TTL out of range.
     #[error(transparent)]
     Ttl(#[from] TtlError),
+    /// A wait or a lock delay out of range.
+    #[error("a wait or lock delay is out of range")]
+    Wait(#[from] WaitError),
+    /// Metadata out of bounds.
+    #[error("metadata is out of bounds")]
+    Metadata(#[from] MetadataError),
+    /// A record's value out of bounds.
+    #[error("a record's value is out of bounds")]
+    Value(#[from] ValueError),
+    /// Scopes that cannot be taken together.
+    #[error("the scopes of one acquire")]
+    Scopes(#[from] ScopesError),
+    /// A number that stands for nothing.
+    #[error("{what} is {found}, which stands for nothing")]
+    Unknown {
+        /// Which.
+        what: &'static str,
+        /// The number.
+        found: u32,
+    },
+    /// Another spelling of the same than this version writes.
+    #[error("{0} are written out")]
+    Spelling(&'static str),
 }

@@ -29,7 +29,7 @@
 //! | 32 | SHA-256 of everything before |
 //!
 //! Each row is its length (4 bytes) and a protobuf message: the head, which counts the others, then
-//! sessions, scopes and spent request ids. The head also has the state's hash. The frame ends with
+//! sessions, scopes, spent request ids, waits and records. The head also has the state's hash. The frame ends with
 //! the last row, the file with the SHA-256.
 
 mod error;

@@ -6,7 +6,7 @@ use prost::Message;
 use super::error::{ChunkError, TableError};
 use super::key;
 use super::{CHUNK_BYTES, CHUNK_BYTES_MAX};
-use crate::codec::{scope_message, session_message, spent_message};
+use crate::codec::{SnapshotRow, row_message};
 
 /// How an item with a row begins. One of a row that is gone begins as its key does.
 const ROW: u8 = 0;
@@ -43,17 +43,17 @@ impl Packer {
 }
 
 fn encode(item: &mut Vec<u8>, change: &RowChange) {
-    let row = match change {
-        RowChange::Session(_, row) => row.as_ref().map(session_message),
-        RowChange::Scope(_, row) => row.as_ref().map(scope_message),
-        RowChange::Spent(key, request_id, scope) => scope
-            .as_ref()
-            .map(|scope| spent_message(*key, *request_id, scope)),
+    let row = match change.clone() {
+        RowChange::Session(_, row) => row.map(SnapshotRow::Session),
+        RowChange::Scope(_, row) => row.map(SnapshotRow::Scope),
+        RowChange::Spent(_, _, row) => row.map(SnapshotRow::Spent),
+        RowChange::Wait(_, _, row) => row.map(SnapshotRow::Wait),
+        RowChange::Record(_, row) => row.map(SnapshotRow::Record),
     };
     match row {
         Some(row) => {
             item.push(ROW);
-            item.extend(row.encode_to_vec());
+            item.extend(row_message(&row).encode_to_vec());
         }
         None => key::put_changed_key(item, change),
     }
@@ -117,6 +117,8 @@ mod tests {
             RowChange::Session(key, _) => RowChange::Session(key, None),
             RowChange::Scope(name, _) => RowChange::Scope(name, None),
             RowChange::Spent(key, request_id, _) => RowChange::Spent(key, request_id, None),
+            RowChange::Wait(name, place, _) => RowChange::Wait(name, place, None),
+            RowChange::Record(name, _) => RowChange::Record(name, None),
         });
         state.changed_rows(&changes).chain(gone).collect()
     }

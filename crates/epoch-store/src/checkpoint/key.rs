@@ -13,6 +13,8 @@ const CHUNK: u8 = 1;
 const SESSION: u8 = 1;
 const SCOPE: u8 = 2;
 const SPENT: u8 = 3;
+const WAIT: u8 = 4;
+const RECORD: u8 = 5;
 
 /// The key of a chunk. Big-endian: byte order is then the order in which chunks were written.
 pub(super) fn chunk(number: u64) -> [u8; 9] {
@@ -30,15 +32,20 @@ pub(super) fn chunk_number(key: &[u8]) -> Option<u64> {
 
 /// Whether these bytes begin as the key of a row does.
 pub(super) fn is_row_key(bytes: &[u8]) -> bool {
-    matches!(bytes.first(), Some(&(SESSION | SCOPE | SPENT)))
+    matches!(
+        bytes.first(),
+        Some(&(SESSION | SCOPE | SPENT | WAIT | RECORD))
+    )
 }
 
 /// Appends the key of a row. The byte order of keys is the order of rows in a snapshot.
 pub(super) fn put_row_key(bytes: &mut Vec<u8>, row: &SnapshotRow) {
     match row {
         SnapshotRow::Session(row) => put_session(bytes, row.key),
-        SnapshotRow::Scope(row) => put_scope(bytes, row.scope.as_str()),
-        SnapshotRow::Spent(key, request_id, _) => put_spent(bytes, *key, *request_id),
+        SnapshotRow::Scope(row) => put_name(bytes, SCOPE, row.scope.as_str()),
+        SnapshotRow::Spent(row) => put_spent(bytes, row.session, row.request_id),
+        SnapshotRow::Wait(row) => put_wait(bytes, row.scope.as_str(), row.index, row.offset),
+        SnapshotRow::Record(row) => put_name(bytes, RECORD, row.scope.as_str()),
     }
 }
 
@@ -46,8 +53,10 @@ pub(super) fn put_row_key(bytes: &mut Vec<u8>, row: &SnapshotRow) {
 pub(super) fn put_changed_key(bytes: &mut Vec<u8>, change: &RowChange) {
     match change {
         RowChange::Session(key, _) => put_session(bytes, *key),
-        RowChange::Scope(name, _) => put_scope(bytes, name),
+        RowChange::Scope(name, _) => put_name(bytes, SCOPE, name),
         RowChange::Spent(key, request_id, _) => put_spent(bytes, *key, *request_id),
+        RowChange::Wait(name, (index, offset), _) => put_wait(bytes, name, *index, *offset),
+        RowChange::Record(name, _) => put_name(bytes, RECORD, name),
     }
 }
 
@@ -56,9 +65,17 @@ fn put_session(bytes: &mut Vec<u8>, key: SessionKey) {
     put_numbers(bytes, key);
 }
 
-fn put_scope(bytes: &mut Vec<u8>, name: &str) {
-    bytes.push(SCOPE);
+fn put_name(bytes: &mut Vec<u8>, kind: u8, name: &str) {
+    bytes.push(kind);
     bytes.extend_from_slice(name.as_bytes());
+}
+
+fn put_wait(bytes: &mut Vec<u8>, name: &str, index: u64, offset: u32) {
+    put_name(bytes, WAIT, name);
+    // Below every byte of a name, which has no control characters: a name that begins with
+    // another comes after all of the other's waits.
+    bytes.push(0);
+    put_numbers(bytes, SessionKey { index, offset });
 }
 
 fn put_spent(bytes: &mut Vec<u8>, key: SessionKey, request_id: RequestId) {
@@ -75,6 +92,7 @@ fn put_numbers(bytes: &mut Vec<u8>, key: SessionKey) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::state_rows;
     use crate::testing::{Workload, fresh_state};
 
     #[test]
@@ -85,13 +103,7 @@ mod tests {
         for index in 1..=400 {
             workload.advance(&mut state, index);
         }
-        let sessions = state.session_rows().map(SnapshotRow::Session);
-        let scopes = state.scope_rows().map(SnapshotRow::Scope);
-        let spent = state.spent_rows();
-        let spent = spent.map(|(key, id, scope)| SnapshotRow::Spent(key, id, scope));
-        let keys: Vec<_> = sessions
-            .chain(scopes)
-            .chain(spent)
+        let keys: Vec<_> = state_rows(&state)
             .map(|row| {
                 let mut key = Vec::new();
                 put_row_key(&mut key, &row);

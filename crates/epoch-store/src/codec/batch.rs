@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use epoch_core::{Epoch, Holder, OpenId, RequestId, Scope};
-use epoch_machine::{Batch, Command, Leadership, Ttl};
+use epoch_core::{Epoch, Holder, OpenId, RequestId, Scope, SessionHash};
+use epoch_machine::{Batch, Command, Leadership, Scopes, Ttl, Wait};
 use epoch_proto::raft;
 use prost::Message as _;
 
 use super::DecodeError;
 use super::parse::{
-    message, present, public_key, session_id, session_key, session_key_message, session_ref, uuid,
-    uuid_bytes,
+    fixed, intent, intent_message, message, present, public_key, session_id, session_key,
+    session_key_message, session_ref, terms, terms_message, uuid, uuid_bytes, value, value_bytes,
 };
 use crate::ENTRY_BYTES_MAX;
 
@@ -89,10 +89,12 @@ fn command_message(command: &Command) -> raft::Command {
             open_id,
             holder,
             ttl,
+            stall_limit,
         } => Message::Open(raft::Open {
             open_id: uuid_bytes(open_id.0),
             holder: holder.as_str().to_owned(),
             ttl_ms: ttl.ms(),
+            stall_limit_ms: stall_limit.map(Ttl::ms),
         }),
         Command::Close { session } => Message::Close(raft::Close {
             session: Some(session_ref(session)),
@@ -104,10 +106,73 @@ fn command_message(command: &Command) -> raft::Command {
             scope,
             session,
             request_id,
+            terms,
+            wait,
+            reissue,
         } => Message::Acquire(raft::Acquire {
             scope: scope.as_str().to_owned(),
             session: Some(session_ref(session)),
             request_id: request_id.get(),
+            terms: terms_message(terms),
+            wait_ms: wait.ms(),
+            reissue: *reissue,
+        }),
+        Command::AcquireMany {
+            scopes,
+            session,
+            request_id,
+            terms,
+        } => Message::AcquireMany(raft::AcquireMany {
+            scopes: scopes.iter().map(ToString::to_string).collect(),
+            session: Some(session_ref(session)),
+            request_id: request_id.get(),
+            terms: terms_message(terms),
+        }),
+        Command::CancelWait {
+            scope,
+            session,
+            request_id,
+        } => Message::CancelWait(raft::CancelWait {
+            scope: scope.as_str().to_owned(),
+            session: Some(session_ref(session)),
+            request_id: request_id.get(),
+        }),
+        Command::EndWait {
+            session,
+            request_id,
+        } => Message::EndWait(raft::EndWait {
+            session: Some(session_key_message(*session)),
+            request_id: request_id.get(),
+        }),
+        Command::EndDelay { scope, epoch } => Message::EndDelay(raft::EndDelay {
+            scope: scope.as_str().to_owned(),
+            epoch: epoch.get(),
+        }),
+        Command::Transfer {
+            scope,
+            session,
+            epoch,
+            to,
+        } => Message::Transfer(raft::Transfer {
+            scope: scope.as_str().to_owned(),
+            session: Some(session_ref(session)),
+            epoch: epoch.get(),
+            to: Bytes::copy_from_slice(&to.0),
+        }),
+        Command::WriteRecord {
+            scope,
+            session,
+            epoch,
+            value,
+            expected_revision,
+            intent,
+        } => Message::WriteRecord(raft::WriteRecord {
+            scope: scope.as_str().to_owned(),
+            session: Some(session_ref(session)),
+            epoch: epoch.get(),
+            value: value_bytes(value.as_ref()),
+            expected_revision: *expected_revision,
+            intent: intent.as_ref().map(intent_message),
         }),
         Command::Release {
             scope,
@@ -139,6 +204,7 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
             open_id: OpenId(uuid("open_id", &open.open_id)?),
             holder: Holder::parse(&open.holder)?,
             ttl: Ttl::from_ms(open.ttl_ms)?,
+            stall_limit: open.stall_limit_ms.map(Ttl::from_ms).transpose()?,
         },
         Message::Close(close) => Command::Close {
             session: session_id(close.session)?,
@@ -150,6 +216,42 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
             scope: Scope::parse(&acquire.scope)?,
             session: session_id(acquire.session)?,
             request_id: RequestId::new(acquire.request_id)?,
+            terms: terms(acquire.terms)?,
+            wait: Wait::from_ms(acquire.wait_ms)?,
+            reissue: acquire.reissue,
+        },
+        Message::AcquireMany(many) => Command::AcquireMany {
+            scopes: scopes(&many.scopes)?,
+            session: session_id(many.session)?,
+            request_id: RequestId::new(many.request_id)?,
+            terms: terms(many.terms)?,
+        },
+        Message::CancelWait(cancel) => Command::CancelWait {
+            scope: Scope::parse(&cancel.scope)?,
+            session: session_id(cancel.session)?,
+            request_id: RequestId::new(cancel.request_id)?,
+        },
+        Message::EndWait(end) => Command::EndWait {
+            session: session_key(end.session)?,
+            request_id: RequestId::new(end.request_id)?,
+        },
+        Message::EndDelay(end) => Command::EndDelay {
+            scope: Scope::parse(&end.scope)?,
+            epoch: Epoch::new(end.epoch)?,
+        },
+        Message::Transfer(transfer) => Command::Transfer {
+            scope: Scope::parse(&transfer.scope)?,
+            session: session_id(transfer.session)?,
+            epoch: Epoch::new(transfer.epoch)?,
+            to: SessionHash(fixed("to", &transfer.to)?),
+        },
+        Message::WriteRecord(write) => Command::WriteRecord {
+            scope: Scope::parse(&write.scope)?,
+            session: session_id(write.session)?,
+            epoch: Epoch::new(write.epoch)?,
+            value: value(write.value.as_ref())?,
+            expected_revision: write.expected_revision,
+            intent: write.intent.map(|message| intent(&message)).transpose()?,
         },
         Message::Release(release) => Command::Release {
             scope: Scope::parse(&release.scope)?,
@@ -167,10 +269,17 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
     })
 }
 
+fn scopes(names: &[String]) -> Result<Scopes, DecodeError> {
+    let scopes = names.iter().map(|name| Scope::parse(name));
+    Ok(Scopes::new(scopes.collect::<Result<_, _>>()?)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use epoch_core::SessionId;
-    use epoch_machine::SessionKey;
+    use epoch_core::{IntentId, SessionId};
+    use epoch_machine::{
+        IntentDigest, LockDelay, Metadata, SessionKey, Terms, VALUE_BYTES_MAX, Value,
+    };
     use uuid::Uuid;
 
     use super::*;
@@ -183,6 +292,26 @@ mod tests {
         }
     }
 
+    fn terms_of(lock_delay_ms: u64) -> Terms {
+        Terms {
+            lock_delay: LockDelay::from_ms(lock_delay_ms).unwrap(),
+            metadata: Metadata::new("{\"run\": 7}").unwrap(),
+        }
+    }
+
+    fn write_record(value: Option<&[u8]>, intent: Option<&str>) -> Command {
+        let value = value.map(|bytes| Value::new(bytes).unwrap());
+        let intent = intent.map(|id| IntentId::parse(id).unwrap());
+        Command::WriteRecord {
+            scope: Scope::parse("reports/research-note").unwrap(),
+            session: session(),
+            epoch: Epoch::new(1 << 50).unwrap(),
+            expected_revision: intent.is_some().then_some(0),
+            intent: intent.map(|id| IntentDigest::of(&id, value.as_ref())),
+            value,
+        }
+    }
+
     fn every_command() -> Vec<Command> {
         let scope = Scope::parse("reports/research-note").unwrap();
         let epoch = Epoch::new(1 << 50).unwrap();
@@ -191,6 +320,13 @@ mod tests {
                 open_id: OpenId(Uuid::from_u128(7)),
                 holder: Holder::parse("agent-a").unwrap(),
                 ttl: Ttl::from_ms(10_000).unwrap(),
+                stall_limit: None,
+            },
+            Command::Open {
+                open_id: OpenId(Uuid::from_u128(7)),
+                holder: Holder::parse("agent-a").unwrap(),
+                ttl: Ttl::from_ms(10_000).unwrap(),
+                stall_limit: Some(Ttl::from_ms(60_000).unwrap()),
             },
             Command::Close { session: session() },
             Command::Expire {
@@ -203,7 +339,46 @@ mod tests {
                 scope: scope.clone(),
                 session: session(),
                 request_id: RequestId::new(9).unwrap(),
+                terms: Terms::default(),
+                wait: Wait::default(),
+                reissue: false,
             },
+            Command::Acquire {
+                scope: scope.clone(),
+                session: session(),
+                request_id: RequestId::new(9).unwrap(),
+                terms: terms_of(1_000),
+                wait: Wait::from_ms(30_000).unwrap(),
+                reissue: true,
+            },
+            Command::AcquireMany {
+                scopes: Scopes::new(vec![scope.clone(), Scope::parse("a").unwrap()]).unwrap(),
+                session: session(),
+                request_id: RequestId::new(9).unwrap(),
+                terms: terms_of(0),
+            },
+            Command::CancelWait {
+                scope: scope.clone(),
+                session: session(),
+                request_id: RequestId::new(9).unwrap(),
+            },
+            Command::EndWait {
+                session: SessionKey::from(&session()),
+                request_id: RequestId::new(9).unwrap(),
+            },
+            Command::EndDelay {
+                scope: scope.clone(),
+                epoch,
+            },
+            Command::Transfer {
+                scope: scope.clone(),
+                session: session(),
+                epoch,
+                to: session().hash(),
+            },
+            write_record(None, None),
+            write_record(Some(&[]), None),
+            write_record(Some(&[7; VALUE_BYTES_MAX]), Some("intent")),
             Command::Release {
                 scope: scope.clone(),
                 session: session(),

@@ -62,23 +62,32 @@ impl StateLoader {
             sessions,
             scopes,
             spent,
+            waits,
+            records,
         } = &mut self.left;
+        let kinds = [sessions, scopes, spent, waits, records];
+        let kind = match &row {
+            SnapshotRow::Session(_) => 0,
+            SnapshotRow::Scope(_) => 1,
+            SnapshotRow::Spent(_) => 2,
+            SnapshotRow::Wait(_) => 3,
+            SnapshotRow::Record(_) => 4,
+        };
         // Each kind begins where the one before has ended.
-        let (left, before) = match &row {
-            SnapshotRow::Session(_) => (sessions, 0),
-            SnapshotRow::Scope(_) => (scopes, *sessions),
-            SnapshotRow::Spent(..) => (spent, sessions.saturating_add(*scopes)),
-        };
-        *left = match left.checked_sub(1) {
-            Some(rest) if before == 0 => rest,
+        let mut left = kinds
+            .into_iter()
+            .enumerate()
+            .skip_while(|(_, left)| **left == 0);
+        match left.next() {
+            Some((next, left)) if next == kind => *left -= 1,
             Some(_) | None => return Err(RowsError::Kind(self.rows)),
-        };
+        }
         match row {
             SnapshotRow::Session(row) => self.loader.session(row)?,
             SnapshotRow::Scope(row) => self.loader.scope(row)?,
-            SnapshotRow::Spent(key, request_id, scope) => {
-                self.loader.spent(key, request_id, &scope)?;
-            }
+            SnapshotRow::Spent(row) => self.loader.spent(row)?,
+            SnapshotRow::Wait(row) => self.loader.wait(row)?,
+            SnapshotRow::Record(row) => self.loader.record(row)?,
         }
         Ok(())
     }

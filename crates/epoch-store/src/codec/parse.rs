@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use epoch_core::{OpenId, SessionId};
-use epoch_machine::{PublicKey, SessionKey};
+use epoch_machine::{IntentDigest, LockDelay, Metadata, PublicKey, SessionKey, Terms, Value};
 use epoch_proto::raft;
 use uuid::Uuid;
 
@@ -82,4 +82,48 @@ pub(super) fn session_ref(session: &SessionId) -> raft::SessionRef {
         open_id: uuid_bytes(session.open_id.0),
         key: Some(session_key_message(session.into())),
     }
+}
+
+/// Terms that are all default are absent: they have one spelling.
+pub(super) fn terms(message: Option<raft::Terms>) -> Result<Terms, DecodeError> {
+    let Some(message) = message else {
+        return Ok(Terms::default());
+    };
+    let terms = Terms {
+        lock_delay: LockDelay::from_ms(message.lock_delay_ms)?,
+        metadata: Metadata::new(&message.metadata)?,
+    };
+    if terms == Terms::default() {
+        return Err(DecodeError::Spelling("default terms"));
+    }
+    Ok(terms)
+}
+
+pub(super) fn terms_message(terms: &Terms) -> Option<raft::Terms> {
+    (*terms != Terms::default()).then(|| raft::Terms {
+        lock_delay_ms: terms.lock_delay.ms(),
+        metadata: terms.metadata.as_str().to_owned(),
+    })
+}
+
+pub(super) fn intent(message: &raft::Intent) -> Result<IntentDigest, DecodeError> {
+    Ok(IntentDigest {
+        id: fixed("intent id", &message.id)?,
+        payload: fixed("intent payload", &message.payload)?,
+    })
+}
+
+pub(super) fn intent_message(intent: &IntentDigest) -> raft::Intent {
+    raft::Intent {
+        id: Bytes::copy_from_slice(&intent.id),
+        payload: Bytes::copy_from_slice(&intent.payload),
+    }
+}
+
+pub(super) fn value(bytes: Option<&Bytes>) -> Result<Option<Value>, DecodeError> {
+    Ok(bytes.map(|bytes| Value::new(bytes)).transpose()?)
+}
+
+pub(super) fn value_bytes(value: Option<&Value>) -> Option<Bytes> {
+    value.map(|value| Bytes::copy_from_slice(value.as_bytes()))
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::error::WriteSnapshotError;
 use super::temp_file::TempFile;
 use super::{SnapshotFile, SnapshotMeta, header};
-use crate::codec::{head_message, scope_message, session_message, spent_message};
+use crate::codec::{head_message, row_message, state_rows};
 use crate::fs::FileSystem;
 
 /// Fast, and 5 to 10 times smaller on rows; higher levels cost more time than the disk does.
@@ -96,16 +96,7 @@ struct Rows<'a, W> {
 impl<W: Write> Rows<'_, W> {
     fn write_state(&mut self, state: &State) -> io::Result<()> {
         self.write(&head_message(&state.into()))?;
-        for row in state.session_rows() {
-            self.write(&session_message(&row))?;
-        }
-        for row in state.scope_rows() {
-            self.write(&scope_message(&row))?;
-        }
-        for (session, request_id, scope) in state.spent_rows() {
-            self.write(&spent_message(session, request_id, scope.as_str()))?;
-        }
-        Ok(())
+        state_rows(state).try_for_each(|row| self.write(&row_message(&row)))
     }
 
     fn write(&mut self, message: &impl Message) -> io::Result<()> {
