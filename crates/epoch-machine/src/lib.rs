@@ -57,8 +57,8 @@ pub use record::{
 pub use rows::SpentUse;
 pub use state::{
     Counts, GRANTS_MAX, HeldState, KEYS_MAX, Page, QUEUE_MAX, QueuedWait, RECORD_BYTES_MAX,
-    SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage, SessionPlace, SessionState,
-    State, WAITS_MAX,
+    Requested, SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage, SessionPlace,
+    SessionState, State, WAITS_MAX,
 };
 pub use terms::{
     LockDelay, METADATA_BYTES_MAX, Metadata, MetadataError, Terms, WAIT_MS_MAX, Wait, WaitError,

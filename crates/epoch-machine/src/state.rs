@@ -2,6 +2,7 @@
 
 mod derived;
 mod read;
+mod request;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::rows::{Held, Origin, Place, Rows};
 use crate::terms::Terms;
 
 pub use read::{HeldState, Page, QueuedWait, ScopeState, SessionItem, SessionPage, SessionPlace};
+pub use request::Requested;
 
 /// Stands for the bounds that this crate's own tests could not reach in reasonable time.
 const FEW: usize = 5_000;

@@ -2,6 +2,7 @@
 //!
 //! - [`raft`]: the narrow interface to consensus, the only user of openraft.
 //! - [`node`]: what a node does besides: batching, leases, leadership, leadership checks.
+//! - [`watch`]: the latest events of grants, and who waits for more.
 //! - [`api`]: the calls, over gRPC and JSON.
 //! - [`server`]: the listeners. [`init`], [`dev`]: making and running clusters.
 #![cfg_attr(test, allow(clippy::indexing_slicing, reason = "tests may panic"))]
@@ -23,5 +24,6 @@ mod raft;
 mod seed;
 pub mod server;
 pub mod settings;
+mod watch;
 
 pub use seed::Addresses;

@@ -8,18 +8,10 @@ use super::Applying;
 use super::grants::For;
 use crate::command::{Scopes, SessionKey};
 use crate::event::{Event, GrantEventKind};
-use crate::outcome::{Grant, Outcome, Refusal};
-use crate::rows::{Place, SpentUse, Waiting};
-use crate::state::{GRANTS_MAX, QUEUE_MAX, WAITS_MAX};
+use crate::outcome::{Outcome, Refusal};
+use crate::rows::{Place, Waiting};
+use crate::state::{GRANTS_MAX, QUEUE_MAX, Requested, WAITS_MAX};
 use crate::terms::{Terms, Wait};
-
-/// What a request id stands for already.
-enum Known {
-    /// Nothing yet.
-    New,
-    Grant(Box<Grant>),
-    Waiting,
-}
 
 impl Applying<'_> {
     pub(super) fn acquire(
@@ -32,15 +24,15 @@ impl Applying<'_> {
         reissue: bool,
     ) -> Result<Outcome, Refusal> {
         let key = SessionKey::from(session);
-        match self.known(scope, session, request_id, terms)? {
-            Known::Grant(grant) => {
+        match self.state.request(scope, session, request_id, terms)? {
+            Requested::Granted(grant) => {
                 return Ok(Outcome::Granted {
                     grant: *grant,
                     new: false,
                 });
             }
-            Known::Waiting => return Ok(Outcome::Waiting),
-            Known::New => {}
+            Requested::Waiting => return Ok(Outcome::Waiting),
+            Requested::New => {}
         }
         let whom = For {
             session: key,
@@ -93,11 +85,11 @@ impl Applying<'_> {
         }
         let mut grants = Vec::with_capacity(numbered.len());
         for (request_id, scope) in &numbered {
-            match self.known(scope, session, *request_id, terms)? {
-                Known::New => {}
-                Known::Grant(grant) => grants.push(*grant),
+            match self.state.request(scope, session, *request_id, terms)? {
+                Requested::New => {}
+                Requested::Granted(grant) => grants.push(*grant),
                 // It was asked for alone before.
-                Known::Waiting => return Err(Refusal::RequestIdReused),
+                Requested::Waiting => return Err(Refusal::RequestIdReused),
             }
         }
         if grants.len() == numbered.len() {
@@ -133,57 +125,6 @@ impl Applying<'_> {
             grants.push(self.grant(&name, whom, GrantEventKind::Granted, None)?);
         }
         Ok(Outcome::GrantedMany { grants, new: true })
-    }
-
-    /// What the request id stands for already, if it is the same request.
-    fn known(
-        &self,
-        scope: &Scope,
-        session: &SessionId,
-        request_id: RequestId,
-        terms: &Terms,
-    ) -> Result<Known, Refusal> {
-        let key = SessionKey::from(session);
-        let state = &*self.state;
-        let forgotten = state
-            .session(session)
-            .ok_or(Refusal::SessionExpired)?
-            .forgotten;
-        let row = state.rows.scopes().get(scope.as_str());
-        if let Some(name) = state.bound_scope(key, request_id) {
-            let held = row.and_then(|row| Some((row.epoch, row.held()?)));
-            let same = held.filter(|(_, held)| *name == *scope.as_str() && held.terms() == terms);
-            let (epoch, held) = same.ok_or(Refusal::RequestIdReused)?;
-            let grant = state.grant(scope.clone(), epoch, held);
-            let grant = grant.ok_or(Refusal::Superseded { epoch: None })?;
-            return Ok(Known::Grant(Box::new(grant)));
-        }
-        if let Some(place) = state.waiting.get(&(key, request_id)) {
-            let waiting = state.rows.waits().get(place);
-            let same = *place.scope == *scope.as_str()
-                && waiting.is_some_and(|waiting| waiting.terms == *terms);
-            return if same {
-                Ok(Known::Waiting)
-            } else {
-                Err(Refusal::RequestIdReused)
-            };
-        }
-        if let Some(spent) = state.rows.spent().get(&(key, request_id)) {
-            if *spent.scope != *scope.as_str() {
-                return Err(Refusal::RequestIdReused);
-            }
-            return Err(match spent.what {
-                SpentUse::Grant => Refusal::Superseded {
-                    epoch: row.map(|row| row.epoch),
-                },
-                SpentUse::WaitExpired => Refusal::WaitExpired,
-                SpentUse::WaitCancelled => Refusal::WaitCancelled,
-            });
-        }
-        if request_id.get() <= forgotten {
-            return Err(Refusal::RequestIdTooOld { forgotten });
-        }
-        Ok(Known::New)
     }
 
     /// Why a session cannot have a scope at once.

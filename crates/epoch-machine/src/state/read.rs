@@ -266,12 +266,20 @@ impl State {
         waits.map(|(_, waiting)| (waiting.session, waiting.request_id, waiting.wait))
     }
 
-    /// Every scope in its lock delay, with the epoch that was lost.
-    pub fn delays(&self) -> impl Iterator<Item = (Arc<str>, Epoch, crate::LockDelay)> {
+    /// Every scope in its lock delay.
+    pub fn delays(&self) -> impl Iterator<Item = (Arc<str>, crate::LockDelay)> {
         self.delayed.iter().filter_map(|name| {
             let row = self.rows.scopes().get(name)?;
-            Some((Arc::clone(name), row.epoch, row.delay()?))
+            Some((Arc::clone(name), row.delay()?))
         })
+    }
+
+    /// A scope in its lock delay, with the epoch that was lost; `None` when it is in none.
+    #[must_use]
+    pub fn delay(&self, name: &str) -> Option<(Scope, Epoch)> {
+        let row = self.rows.scopes().get(name)?;
+        row.delay()?;
+        Some((Scope::parse(name).ok()?, row.epoch))
     }
 
     /// A scope's record; also of a removed one that is still remembered.

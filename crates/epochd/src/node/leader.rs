@@ -57,6 +57,8 @@ pub(super) async fn run(node: Arc<Node>) {
 fn give_up(node: &Node) {
     node.serving.send_replace(None);
     node.leases().end();
+    node.queues().end();
+    node.delays().end();
     node.metrics.is_leader.set(0.0);
 }
 
@@ -82,8 +84,11 @@ async fn take_up(node: Arc<Node>, leadership: Leadership) {
     }
     {
         let state = node.state.read();
+        let now = clock::boot();
         let sessions = state.sessions().map(|(key, session)| (key, session.ttl));
-        node.leases().begin(leadership, clock::boot(), sessions);
+        node.leases().begin(leadership, now, sessions);
+        node.queues().begin(now, state.waits());
+        node.delays().begin(now, state.delays());
     }
     node.serving.send_replace(Some(leadership));
     // The leadership may have ended just before: whoever ended it has not seen it serve.

@@ -1,17 +1,15 @@
 //! The leader's leases: when each session runs out, by `CLOCK_BOOTTIME`. Held in memory by the
 //! leader alone; a new leader gives every session its full TTL anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use epoch_machine::{Leadership, SessionKey, Ttl};
+use epoch_machine::{Event, Leadership, SessionKey, Ttl};
 
-use crate::raft::SessionEvent;
+use super::deadlines::Deadlines;
 
 /// On top of the full TTL that a new leader gives.
 pub(crate) const NEW_LEADER_GRACE: Duration = Duration::from_secs(1);
-/// Expiries in one batch at most.
-pub(crate) const EXPIRE_MAX: usize = 1_024;
 
 /// Why a keepalive is not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,22 +18,36 @@ pub(crate) enum RenewError {
     NotLeader,
     /// The session's expiry is under way.
     Expiring,
+    /// Its progress mark has not moved within its stall limit.
+    Stalled,
 }
 
+/// A keepalive, as far as leases go.
 #[derive(Debug, Clone, Copy)]
-struct Lease {
-    deadline: Duration,
-    expiring: bool,
+pub(crate) struct Renewal {
+    pub(crate) ttl: Ttl,
+    /// The session's stall limit.
+    pub(crate) stall_limit: Option<Ttl>,
+    /// The mark that the keepalive carries.
+    pub(crate) progress: Option<u64>,
+    /// When the keepalive arrived.
+    pub(crate) arrived: Duration,
+}
+
+/// The last movement of a session's progress mark.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    mark: Option<u64>,
+    moved: Duration,
 }
 
 /// Leases under one leadership.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     leadership: Option<Leadership>,
-    leases: BTreeMap<SessionKey, Lease>,
-    /// By deadline, without those that are expiring.
-    due: BTreeSet<(Duration, SessionKey)>,
-    last_tick: Duration,
+    deadlines: Deadlines<SessionKey>,
+    /// Of sessions with a stall limit that have sent a keepalive.
+    progress: BTreeMap<SessionKey, Progress>,
 }
 
 impl Leases {
@@ -48,9 +60,10 @@ impl Leases {
     ) {
         self.end();
         self.leadership = Some(leadership);
-        self.last_tick = now;
+        self.deadlines.begin(now);
         for (session, ttl) in sessions {
-            self.set(session, now + ttl_of(ttl) + NEW_LEADER_GRACE);
+            let deadline = now + ttl_of(ttl) + NEW_LEADER_GRACE;
+            self.deadlines.set(session, deadline);
         }
     }
 
@@ -64,116 +77,106 @@ impl Leases {
         self.leadership
     }
 
+    /// How long a session lives on from `now`.
+    pub(crate) fn left(&self, session: SessionKey, now: Duration) -> Option<Duration> {
+        let (deadline, _) = self.deadlines.get(&session)?;
+        Some(deadline.saturating_sub(now))
+    }
+
     /// Takes note of what the log says.
-    pub(crate) fn note(&mut self, event: SessionEvent, now: Duration) {
+    pub(crate) fn note(&mut self, event: &Event, now: Duration) {
         if self.leadership.is_none() {
             return;
         }
         match event {
-            // It may have been there when the leadership began, or have been renewed already.
-            SessionEvent::Opened(session, _) if self.leases.contains_key(&session) => {}
-            SessionEvent::Opened(session, ttl) => self.set(session, now + ttl_of(ttl)),
-            SessionEvent::Reopened(session, ttl) => {
-                let live = self.leases.get(&session).filter(|lease| !lease.expiring);
-                if let Some(deadline) = live.map(|lease| lease.deadline) {
-                    self.set(session, deadline.max(now + ttl_of(ttl)));
-                }
-            }
-            SessionEvent::Ended(session) => self.remove(session),
+            Event::SessionOpened {
+                session, ttl, new, ..
+            } => self.opened(*session, now + ttl_of(*ttl), *new),
+            Event::SessionEnded { session, .. } => self.ended(*session),
+            Event::Grant(_)
+            | Event::WaitBegun { .. }
+            | Event::WaitEnded { .. }
+            | Event::DelayBegun { .. }
+            | Event::DelayEnded { .. } => {}
         }
     }
 
-    /// Renews a lease: the keepalive arrived at `arrived`, and a quorum has confirmed the
-    /// leadership since.
+    fn opened(&mut self, session: SessionKey, deadline: Duration, new: bool) {
+        match (new, self.deadlines.get(&session)) {
+            (true, None) => self.deadlines.set(session, deadline),
+            // It may have been there when the leadership began, or have been renewed already; and
+            // an expiry that is under way is not called back.
+            (true, Some(_)) | (false, None | Some((_, true))) => {}
+            (false, Some((old, false))) => self.deadlines.set(session, old.max(deadline)),
+        }
+    }
+
+    pub(crate) fn ended(&mut self, session: SessionKey) {
+        self.deadlines.remove(&session);
+        self.progress.remove(&session);
+    }
+
+    /// Renews a lease: the keepalive has arrived, and a quorum has confirmed the leadership since.
     pub(crate) fn renew(
         &mut self,
         leadership: Leadership,
         session: SessionKey,
-        ttl: Ttl,
-        arrived: Duration,
+        renewal: Renewal,
     ) -> Result<(), RenewError> {
         if self.leadership != Some(leadership) {
             return Err(RenewError::NotLeader);
         }
-        match self.leases.get(&session) {
-            Some(lease) if lease.expiring => Err(RenewError::Expiring),
-            Some(lease) => {
-                let deadline = lease.deadline.max(arrived + ttl_of(ttl));
-                self.set(session, deadline);
-                Ok(())
-            }
-            None => {
-                self.set(session, arrived + ttl_of(ttl));
-                Ok(())
-            }
+        let old = match self.deadlines.get(&session) {
+            Some((_, true)) => return Err(RenewError::Expiring),
+            Some((old, false)) => old,
+            None => Duration::ZERO,
+        };
+        if self.is_stalled(session, renewal) {
+            return Err(RenewError::Stalled);
         }
+        let deadline = old.max(renewal.arrived + ttl_of(renewal.ttl));
+        self.deadlines.set(session, deadline);
+        Ok(())
     }
 
-    /// The sessions whose time has run out at `now`; they are expiring from here on. A gap of more
-    /// than `gap_max` since the last call means that this process was paused: nobody could renew
-    /// in it, so it is added to every deadline first.
+    fn is_stalled(&mut self, session: SessionKey, renewal: Renewal) -> bool {
+        let Some(limit) = renewal.stall_limit else {
+            return false;
+        };
+        let begun = Progress {
+            mark: renewal.progress,
+            moved: renewal.arrived,
+        };
+        let progress = self.progress.entry(session).or_insert(begun);
+        if progress.mark != renewal.progress {
+            *progress = begun;
+        }
+        renewal.arrived.saturating_sub(progress.moved) > ttl_of(limit)
+    }
+
+    /// The sessions whose time has run out at `now`; they are expiring from here on. A pause of
+    /// this process is added to every deadline first.
     pub(crate) fn tick(&mut self, now: Duration, gap_max: Duration) -> Vec<SessionKey> {
-        let gap = now.saturating_sub(self.last_tick);
-        self.last_tick = now;
-        if gap > gap_max && self.leadership.is_some() {
+        if self.leadership.is_none() {
+            return Vec::new();
+        }
+        let (due, paused) = self.deadlines.tick(now, gap_max);
+        if let Some(gap) = paused {
             tracing::warn!(
                 gap_ms = gap.as_millis(),
                 "this process was paused: leases are extended"
             );
-            self.extend(gap);
-        }
-        let mut expired = Vec::new();
-        while let Some((deadline, session)) = self.due.first().copied()
-            && deadline <= now
-            && expired.len() < EXPIRE_MAX
-        {
-            self.due.pop_first();
-            if let Some(lease) = self.leases.get_mut(&session) {
-                lease.expiring = true;
+            for progress in self.progress.values_mut() {
+                progress.moved += gap;
             }
-            expired.push(session);
         }
-        expired
+        due
     }
 
     /// An expiry did not take effect: the session is due again at once.
     pub(crate) fn expire_failed(&mut self, leadership: Leadership, sessions: &[SessionKey]) {
-        if self.leadership != Some(leadership) {
-            return;
-        }
-        for session in sessions {
-            if let Some(lease) = self.leases.get(session) {
-                // It stays expiring: the proposal may still take effect.
-                self.due.insert((lease.deadline, *session));
-            }
-        }
-    }
-
-    fn extend(&mut self, gap: Duration) {
-        self.due.clear();
-        for (session, lease) in &mut self.leases {
-            lease.deadline += gap;
-            if !lease.expiring {
-                self.due.insert((lease.deadline, *session));
-            }
-        }
-    }
-
-    fn set(&mut self, session: SessionKey, deadline: Duration) {
-        self.remove(session);
-        self.leases.insert(
-            session,
-            Lease {
-                deadline,
-                expiring: false,
-            },
-        );
-        self.due.insert((deadline, session));
-    }
-
-    fn remove(&mut self, session: SessionKey) {
-        if let Some(lease) = self.leases.remove(&session) {
-            self.due.remove(&(lease.deadline, session));
+        if self.leadership == Some(leadership) {
+            self.deadlines.failed(sessions);
         }
     }
 }
@@ -195,6 +198,23 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    fn at(arrived: u64) -> Renewal {
+        Renewal {
+            ttl: Ttl::from_ms(1_000).unwrap(),
+            stall_limit: None,
+            progress: None,
+            arrived: ms(arrived),
+        }
+    }
+
+    fn reopened() -> Event {
+        Event::SessionOpened {
+            session: SESSION,
+            ttl: Ttl::from_ms(1_000).unwrap(),
+            new: false,
+        }
     }
 
     fn leases(at: u64) -> Leases {
@@ -224,33 +244,30 @@ mod tests {
 
     #[test]
     fn a_renewed_session_lives_its_ttl_from_the_arrival_and_an_expiring_one_is_not_renewed() {
-        let ttl = Ttl::from_ms(1_000).unwrap();
         let mut leases = leases(10_000);
-        leases.renew(LEADERSHIP, SESSION, ttl, ms(11_500)).unwrap();
+        leases.renew(LEADERSHIP, SESSION, at(11_500)).unwrap();
         assert_eq!(tick_until(&mut leases, 10_100, 12_400), []);
         assert_eq!(tick_until(&mut leases, 12_500, 12_500), [SESSION]);
         assert_eq!(
-            leases.renew(LEADERSHIP, SESSION, ttl, ms(12_500)),
+            leases.renew(LEADERSHIP, SESSION, at(12_500)),
             Err(RenewError::Expiring)
         );
     }
 
     #[test]
     fn a_late_keepalive_never_shortens_a_lease() {
-        let ttl = Ttl::from_ms(1_000).unwrap();
         let mut leases = leases(10_000);
-        leases.renew(LEADERSHIP, SESSION, ttl, ms(9_000)).unwrap();
+        leases.renew(LEADERSHIP, SESSION, at(9_000)).unwrap();
         assert_eq!(tick_until(&mut leases, 10_100, 11_900), []);
     }
 
     #[test]
     fn an_open_that_is_sent_again_counts_the_ttl_anew() {
-        let ttl = Ttl::from_ms(1_000).unwrap();
         let mut leases = leases(10_000);
-        leases.note(SessionEvent::Reopened(SESSION, ttl), ms(11_500));
+        leases.note(&reopened(), ms(11_500));
         assert_eq!(tick_until(&mut leases, 10_100, 12_400), []);
         assert_eq!(tick_until(&mut leases, 12_500, 12_500), [SESSION]);
-        leases.note(SessionEvent::Reopened(SESSION, ttl), ms(12_500));
+        leases.note(&reopened(), ms(12_500));
         assert_eq!(
             tick_until(&mut leases, 12_600, 14_000),
             [],
@@ -260,11 +277,10 @@ mod tests {
 
     #[test]
     fn another_leadership_renews_nothing() {
-        let ttl = Ttl::from_ms(1_000).unwrap();
         let later = Leadership { term: 4, node: 1 };
         let mut leases = leases(10_000);
         assert_eq!(
-            leases.renew(later, SESSION, ttl, ms(10_000)),
+            leases.renew(later, SESSION, at(10_000)),
             Err(RenewError::NotLeader)
         );
     }
@@ -283,8 +299,41 @@ mod tests {
         assert_eq!(tick_until(&mut leases, 10_100, 12_000), [SESSION]);
         leases.expire_failed(LEADERSHIP, &[SESSION]);
         assert_eq!(leases.tick(ms(12_100), GAP_MAX), [SESSION]);
-        leases.note(SessionEvent::Ended(SESSION), ms(12_200));
+        leases.ended(SESSION);
         leases.expire_failed(LEADERSHIP, &[SESSION]);
         assert_eq!(leases.tick(ms(12_300), GAP_MAX), []);
+    }
+
+    #[test]
+    fn a_mark_that_does_not_move_is_renewed_for_the_stall_limit_only() {
+        let marked = |arrived, progress| Renewal {
+            stall_limit: Some(Ttl::from_ms(2_000).unwrap()),
+            progress,
+            ..at(arrived)
+        };
+        let mut leases = leases(10_000);
+        let mut renew = |renewal| leases.renew(LEADERSHIP, SESSION, renewal);
+        assert_eq!(renew(marked(10_000, None)), Ok(()));
+        assert_eq!(renew(marked(11_000, Some(1))), Ok(()));
+        assert_eq!(renew(marked(13_000, Some(1))), Ok(()));
+        assert_eq!(renew(marked(13_100, Some(1))), Err(RenewError::Stalled));
+        assert_eq!(renew(marked(13_200, Some(2))), Ok(()));
+        assert_eq!(renew(marked(15_300, Some(2))), Err(RenewError::Stalled));
+        // The last renewal counts: 13.2 s and its TTL.
+        assert_eq!(tick_until(&mut leases, 10_100, 14_100), []);
+        assert_eq!(tick_until(&mut leases, 14_200, 14_200), [SESSION]);
+    }
+
+    #[test]
+    fn a_pause_of_the_leader_stalls_nobody() {
+        let marked = |arrived| Renewal {
+            stall_limit: Some(Ttl::from_ms(2_000).unwrap()),
+            progress: Some(1),
+            ..at(arrived)
+        };
+        let mut leases = leases(10_000);
+        leases.renew(LEADERSHIP, SESSION, marked(10_000)).unwrap();
+        assert_eq!(leases.tick(ms(70_000), GAP_MAX), []);
+        leases.renew(LEADERSHIP, SESSION, marked(71_000)).unwrap();
     }
 }

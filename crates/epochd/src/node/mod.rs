@@ -1,11 +1,14 @@
 //! One node: consensus, and what the leader does besides.
 
 mod checks;
-mod expiry;
+mod deadlines;
+mod delays;
 mod leader;
 mod leases;
 mod pings;
 mod proposer;
+mod queues;
+mod timers;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,20 +17,23 @@ use anyhow::Context as _;
 use epoch_core::{NodeId, SigningKey};
 use epoch_machine::Leadership;
 use epoch_store::{FolderLock, RealFs};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::node_key;
-use crate::raft::{Consensus, SharedState};
+use crate::raft::{Consensus, Happenings, SharedState};
 use crate::seed::Seed;
 use crate::settings::Settings;
+use crate::watch::Watches;
 
 pub(crate) use checks::{CheckError, Checks};
-pub(crate) use leases::{Leases, RenewError};
+use delays::Delays;
+pub(crate) use leases::{Leases, Renewal, RenewError};
 pub(crate) use proposer::{ProposeError, Proposer};
+pub(crate) use queues::{Attached, Queues};
 
 /// Keepalives that arrive within so long share one leadership check.
 const KEEPALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,7 +52,10 @@ pub(crate) struct Node {
     pub(crate) reads: Checks,
     /// Leadership checks for keepalives.
     pub(crate) keepalives: Checks,
+    pub(crate) watches: Watches,
     leases: Mutex<Leases>,
+    queues: Mutex<Queues>,
+    delays: Mutex<Delays>,
     /// This node's own leadership, once it serves in it.
     serving: watch::Sender<Option<Leadership>>,
     _lock: FolderLock,
@@ -65,14 +74,15 @@ impl Node {
         let lock = FolderLock::acquire(&RealFs, folder)?;
         let key = node_key::read_or_make(folder)?;
         let metrics = Metrics::new(seed.node);
-        let (sessions, session_events) = mpsc::unbounded_channel();
+        let watches = Watches::default();
+        let (happenings, events) = Happenings::new(watches.clone());
         let (consensus, state) = Consensus::start(
             folder,
             seed.clone(),
             settings.timing,
             settings.storage,
             metrics.clone(),
-            sessions,
+            happenings,
             begun,
         )
         .await
@@ -91,7 +101,10 @@ impl Node {
             proposer,
             reads,
             keepalives,
+            watches,
             leases: Mutex::default(),
+            queues: Mutex::default(),
+            delays: Mutex::default(),
             serving,
             _lock: lock,
         });
@@ -108,10 +121,7 @@ impl Node {
         };
         spawn("pings", Box::pin(pings::run(Arc::clone(&node))));
         spawn("leader", Box::pin(leader::run(Arc::clone(&node))));
-        spawn(
-            "expiry",
-            Box::pin(expiry::run(Arc::clone(&node), session_events)),
-        );
+        spawn("timers", Box::pin(timers::run(Arc::clone(&node), events)));
         let consensus = node.consensus.clone();
         spawn("upkeep", Box::pin(async move { consensus.tend().await }));
         spawn(
@@ -147,6 +157,14 @@ impl Node {
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn delays(&self) -> MutexGuard<'_, Delays> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether clients can be served here: by this node, or by passing on to a leader it knows.

@@ -1,14 +1,15 @@
 //! openraft's state machine over ours.
 
-use epoch_machine::{Batch, Command, ForeignLeadership, Outcome, SessionKey, Ttl};
+use epoch_machine::{Event, GrantEvent, GrantEventKind};
 use epoch_store::codec;
 use openraft::storage::{RaftStateMachine, Snapshot};
 use openraft::{
     AnyError, EntryPayload, ErrorSubject, ErrorVerb, OptionalSend, RaftSnapshotBuilder,
     StorageIOError,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use super::happenings::Happenings;
 use super::hashes::Hashes;
 use super::shared::{Frozen, Replicated, SharedState};
 use super::snapshots::{SnapshotError, Snapshots, StoredSnapshot};
@@ -18,16 +19,6 @@ use super::types::{
 use super::upkeep::Upkeep;
 use crate::metrics::Metrics;
 
-/// What applying the log says of sessions, for the leader's leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEvent {
-    Opened(SessionKey, Ttl),
-    /// A live session was opened again, by a client that missed the answer: it counts its TTL
-    /// from this Open.
-    Reopened(SessionKey, Ttl),
-    Ended(SessionKey),
-}
-
 /// The apply loop's own.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -35,8 +26,7 @@ pub(crate) struct Machine {
     snapshots: Snapshots,
     hashes: Hashes,
     upkeep: Upkeep,
-    /// Unbounded, since the apply loop never waits; drained all the time by the lease keeper.
-    sessions: mpsc::UnboundedSender<SessionEvent>,
+    happenings: Happenings,
     metrics: Metrics,
 }
 
@@ -46,7 +36,7 @@ impl Machine {
         snapshots: Snapshots,
         upkeep: Upkeep,
         hashes: Hashes,
-        sessions: mpsc::UnboundedSender<SessionEvent>,
+        happenings: Happenings,
         metrics: Metrics,
     ) -> Self {
         let machine = Self {
@@ -54,7 +44,7 @@ impl Machine {
             snapshots,
             hashes,
             upkeep,
-            sessions,
+            happenings,
             metrics,
         };
         machine.show(&machine.state.write());
@@ -99,8 +89,12 @@ impl Machine {
                     leadership: leadership(&entry.log_id.leader_id),
                     index: entry.log_id.index,
                 };
-                let outcomes = epoch_machine::apply(&mut into.state, place, &batch);
-                self.tell(&batch, &outcomes);
+                let applied = epoch_machine::apply(&mut into.state, place, &batch);
+                let outcomes = applied.map(|applied| {
+                    self.count(&applied.events);
+                    self.happenings.tell(place.index, applied.events);
+                    applied.outcomes
+                });
                 Ok(Applied {
                     outcomes: Some(outcomes),
                 })
@@ -108,38 +102,18 @@ impl Machine {
         }
     }
 
-    fn tell(&self, batch: &Batch, outcomes: &Result<Vec<Outcome>, ForeignLeadership>) {
-        let Ok(outcomes) = outcomes else { return };
-        for (command, outcome) in batch.commands.iter().zip(outcomes) {
-            let event = match (command, outcome) {
-                (
-                    _,
-                    Outcome::Opened {
-                        session, ttl, new, ..
-                    },
-                ) => {
-                    let session = SessionKey::from(session);
-                    if *new {
-                        SessionEvent::Opened(session, *ttl)
-                    } else {
-                        SessionEvent::Reopened(session, *ttl)
-                    }
-                }
-                (Command::Close { session }, Outcome::Closed { closed: true, .. }) => {
-                    SessionEvent::Ended(SessionKey::from(session))
-                }
-                (Command::Expire { session }, Outcome::Expired { expired: true, .. }) => {
+    fn count(&self, events: &[Event]) {
+        for event in events {
+            match event {
+                Event::SessionEnded { expired: true, .. } => {
                     self.metrics.sessions_expired.increment(1);
-                    SessionEvent::Ended(*session)
                 }
-                (_, Outcome::Granted { new: true, .. }) => {
-                    self.metrics.grants.increment(1);
-                    continue;
-                }
-                _ => continue,
-            };
-            // The lease keeper is gone only when the node stops.
-            let _ = self.sessions.send(event);
+                Event::Grant(GrantEvent {
+                    kind: GrantEventKind::Granted | GrantEventKind::Transferred,
+                    ..
+                }) => self.metrics.grants.increment(1),
+                _ => {}
+            }
         }
     }
 }
@@ -216,6 +190,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let index = applied.last_log_id.map(|id| id.index);
         self.hashes.clear();
         self.state.install(state, applied);
+        self.happenings.skip_to(index.unwrap_or(0));
         self.show(&self.state.write());
         tracing::info!(index, "snapshot installed");
         Ok(())

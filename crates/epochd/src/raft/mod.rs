@@ -10,6 +10,7 @@
 
 mod contact;
 mod fetch;
+mod happenings;
 mod hashes;
 mod identity;
 mod introduction;
@@ -40,13 +41,13 @@ use epoch_store::recovery::{self, Places, RecoverError, Recovered, Recovery};
 use epoch_store::{LogOptions, codec};
 use openraft::storage::RaftLogStorage as _;
 use openraft::{ServerState, SnapshotPolicy};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use contact::Answer;
 pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
 pub(crate) use identity::Identity;
-pub(crate) use machine::SessionEvent;
+pub(crate) use happenings::Happenings;
 pub(crate) use owner::has_been_served;
 pub(crate) use peer_service::PeerServer;
 pub(crate) use replay::{Replay, describe_log_id, describe_vote};
@@ -163,7 +164,7 @@ impl Consensus {
         timing: Timing,
         storage: Storage,
         metrics: Metrics,
-        sessions: mpsc::UnboundedSender<SessionEvent>,
+        happenings: Happenings,
         begun: Duration,
     ) -> Result<(Self, SharedState), StartError> {
         let identity = Identity {
@@ -197,13 +198,14 @@ impl Consensus {
         let introductions = Introductions::new(contact.clone(), hashes.clone());
         let snapshots = Snapshots::new(snapshots);
         let upkeep = Upkeep::start(checkpoint, contact.clone());
+        happenings.skip_to(applied.last_log_id.map_or(0, |id| id.index));
         let state = SharedState::new(state, applied);
         let machine = Machine::new(
             state.clone(),
             snapshots.clone(),
             upkeep.clone(),
             hashes,
-            sessions,
+            happenings,
             metrics.clone(),
         );
         let peers = Peers::new(

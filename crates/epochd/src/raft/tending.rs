@@ -117,9 +117,12 @@ impl Tending {
             sessions,
             rows,
             spent,
+            waits,
+            record_bytes,
             ..
         } = self.state.read().counts();
-        let state_bytes = (sessions + rows + spent) as u64 * ROW_BYTES;
+        let rows = (sessions + rows + spent + waits) as u64;
+        let state_bytes = rows * ROW_BYTES + record_bytes as u64;
         match self.storage.snapshot_log_bytes {
             Some(bytes) => bytes,
             None => state_bytes.max(Storage::SNAPSHOT_LOG_BYTES_MIN),

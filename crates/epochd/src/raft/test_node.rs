@@ -54,14 +54,14 @@ impl TestNode {
             snapshot_log_bytes: None,
             log_segment_bytes: 1 << 20,
         };
-        let (sessions, _) = mpsc::unbounded_channel();
+        let (happenings, _) = Happenings::new(Watches::default());
         let started = Consensus::start(
             folder.path(),
             seed,
             timing,
             storage,
             Metrics::new(id),
-            sessions,
+            happenings,
             crate::clock::boot(),
         )
         .await;
