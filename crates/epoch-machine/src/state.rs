@@ -82,6 +82,18 @@ impl SessionState {
         self.digest
     }
 
+    /// How many grants it has.
+    #[must_use]
+    pub fn grants(&self) -> u32 {
+        self.grants
+    }
+
+    /// How many waits it has.
+    #[must_use]
+    pub fn waits(&self) -> u32 {
+        self.waits
+    }
+
     pub(crate) fn hold(&mut self, scope: &str, epoch: Epoch) {
         self.grants = self.grants.saturating_add(1);
         self.digest = self.digest.with(scope, epoch);

@@ -15,7 +15,7 @@ const CERTIFICATE_SECONDS: u64 = 12 * 3_600;
 pub(super) fn grant(node: &Node, grant: &Grant, audience: &[String]) -> Result<String, Failure> {
     let holder = epoch_core::Grant {
         holder: grant.holder.clone(),
-        hash: GrantHash::of(&grant.session, Some(grant.request_id)),
+        hash: GrantHash::of(&grant.session, grant.request_id),
     };
     sign(
         node,

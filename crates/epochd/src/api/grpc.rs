@@ -5,6 +5,7 @@ use std::pin::Pin;
 use epoch_proto::v1;
 use epoch_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use epoch_proto::v1::epoch_service_server::{EpochService, EpochServiceServer};
+use epoch_proto::v1::record_service_server::{RecordService, RecordServiceServer};
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
@@ -26,6 +27,7 @@ pub(crate) fn admit_peer_calls(api: &Api, routes: Routes) -> Routes {
     routes
         .add_service(SessionServiceServer::new(api.clone()))
         .add_service(EpochServiceServer::new(api.clone()))
+        .add_service(RecordServiceServer::new(api.clone()))
 }
 
 impl Api {
@@ -36,11 +38,11 @@ impl Api {
     }
 
     async fn keep_alive_answer(self, request: v1::KeepAliveRequest) -> v1::KeepAliveResponse {
-        match self.counted(self.keep_alive(&request.session_id).await) {
+        let session_id = request.session_id.clone();
+        match self.counted(self.keep_alive(request).await) {
             Ok(answer) => answer,
             Err(failure) => v1::KeepAliveResponse {
-                session_id: request.session_id,
-                ttl: None,
+                session_id,
                 reason: Some(failure.reason.to_string()),
                 message: Some(failure.message),
                 ..v1::KeepAliveResponse::default()
@@ -85,16 +87,16 @@ impl SessionService for Api {
 
     async fn get(
         &self,
-        _request: Request<v1::GetSessionRequest>,
+        request: Request<v1::GetSessionRequest>,
     ) -> std::result::Result<Response<v1::SessionState>, Status> {
-        self.answer(Err(Failure::unimplemented("get")))
+        self.answer(Api::get_session(self, request.into_inner()).await)
     }
 
     async fn list(
         &self,
-        _request: Request<v1::ListSessionsRequest>,
+        request: Request<v1::ListSessionsRequest>,
     ) -> std::result::Result<Response<v1::ListSessionsResponse>, Status> {
-        self.answer(Err(Failure::unimplemented("list")))
+        self.answer(Api::list_sessions(self, request.into_inner()).await)
     }
 }
 
@@ -144,23 +146,23 @@ impl EpochService for Api {
 
     async fn acquire_many(
         &self,
-        _request: Request<v1::AcquireManyRequest>,
+        request: Request<v1::AcquireManyRequest>,
     ) -> std::result::Result<Response<v1::AcquireManyResponse>, Status> {
-        self.answer(Err(Failure::unimplemented("acquire_many")))
+        self.answer(Api::acquire_many(self, request.into_inner()).await)
     }
 
     async fn cancel_wait(
         &self,
-        _request: Request<v1::CancelWaitRequest>,
+        request: Request<v1::CancelWaitRequest>,
     ) -> std::result::Result<Response<v1::CancelWaitResponse>, Status> {
-        self.answer(Err(Failure::unimplemented("cancel_wait")))
+        self.answer(Api::cancel_wait(self, request.into_inner()).await)
     }
 
     async fn transfer(
         &self,
-        _request: Request<v1::TransferRequest>,
+        request: Request<v1::TransferRequest>,
     ) -> std::result::Result<Response<v1::TransferResponse>, Status> {
-        self.answer(Err(Failure::unimplemented("transfer")))
+        self.answer(Api::transfer(self, request.into_inner()).await)
     }
 
     type WatchStream =
@@ -171,6 +173,30 @@ impl EpochService for Api {
         _request: Request<v1::WatchRequest>,
     ) -> std::result::Result<Response<Self::WatchStream>, Status> {
         self.answer(Err(Failure::unimplemented("watch")))
+    }
+}
+
+#[tonic::async_trait]
+impl RecordService for Api {
+    async fn put(
+        &self,
+        request: Request<v1::PutRecordRequest>,
+    ) -> std::result::Result<Response<v1::PutRecordResponse>, Status> {
+        self.answer(Api::put_record(self, request.into_inner()).await)
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetRecordRequest>,
+    ) -> std::result::Result<Response<v1::Record>, Status> {
+        self.answer(Api::get_record(self, request.into_inner()).await)
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteRecordRequest>,
+    ) -> std::result::Result<Response<v1::DeleteRecordResponse>, Status> {
+        self.answer(Api::delete_record(self, request.into_inner()).await)
     }
 }
 

@@ -23,27 +23,27 @@ const JWKS_MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=600"
 
 /// What later versions offer here: refused as such, so that a client can tell it from a typing
 /// error.
-const LATER: &[&str] = &[
-    "/v1/record",
-    "/v1/watch",
-    "/v1/acquire-many",
-    "/v1/transfer",
-    "/v1/cancel-wait",
-    "/v1/bundle",
-];
+const LATER: &[&str] = &["/v1/watch", "/v1/bundle"];
 
 /// The JSON surface, to be merged with the gRPC routes; `layered` gets all of them.
 pub(crate) fn router(api: Api, grpc: Router) -> Router {
     let json = Router::new()
-        .route("/v1/sessions", post(open))
-        .route("/v1/sessions/{id}", delete(close))
+        .route("/v1/sessions", post(open).get(list_sessions))
+        .route("/v1/sessions/{id}", delete(close).get(session))
         .route("/v1/sessions/{id}/keepalive", post(keep_alive))
         .route("/v1/acquire", post(acquire))
+        .route("/v1/acquire-many", post(acquire_many))
+        .route("/v1/cancel-wait", post(cancel_wait))
         .route("/v1/release", post(release))
+        .route("/v1/transfer", post(transfer))
         .route("/v1/certify", post(certify))
         .route("/v1/revoke", post(revoke))
         .route("/v1/scope", get(scope))
         .route("/v1/scopes", get(scopes))
+        .route(
+            "/v1/record",
+            get(record).put(put_record).delete(delete_record),
+        )
         .route("/v1/cluster", get(cluster))
         .route("/.well-known/jwks.json", get(jwks))
         .route("/livez", get(|| async { "ok" }))
@@ -170,15 +170,21 @@ macro_rules! calls {
 calls! {
     open => open;
     acquire => acquire;
+    acquire_many => acquire_many;
+    cancel_wait => cancel_wait;
     release => release;
+    transfer => transfer;
     certify => certify;
     revoke => revoke;
 }
 
-/// The body of a keepalive: nothing yet, so that an empty one will do.
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeepAliveBody {}
+/// The body of a keepalive, which may be empty: the session is in the path.
+#[derive(serde::Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct KeepAliveBody {
+    grants: Option<String>,
+    progress: Option<u64>,
+}
 
 async fn keep_alive(State(api): State<Api>, path: IdPath, body: Body) -> Response {
     let body = Body(body.0.map(|body| match body.is_empty() {
@@ -186,10 +192,105 @@ async fn keep_alive(State(api): State<Api>, path: IdPath, body: Body) -> Respons
         false => body,
     }));
     let result = match parse_id(path).and_then(|id| Ok((id, parse::<KeepAliveBody>(body)?))) {
-        Ok((id, KeepAliveBody {})) => api.keep_alive(&id).await,
+        Ok((session_id, KeepAliveBody { grants, progress })) => {
+            let request = v1::KeepAliveRequest {
+                session_id,
+                grants,
+                progress,
+            };
+            api.keep_alive(request).await
+        }
         Err(failure) => Err(failure),
     };
     api.json(result)
+}
+
+#[derive(serde::Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct SessionQuery {
+    limit: u32,
+    page: Option<String>,
+}
+
+async fn session(
+    State(api): State<Api>,
+    path: IdPath,
+    uri: Uri,
+    query: Query_<SessionQuery>,
+) -> Response {
+    let parsed = parse_id(path).and_then(|id| {
+        check_query(&uri)?;
+        Ok((id, parse_query(query)?))
+    });
+    let result = match parsed {
+        Ok((session_id, SessionQuery { limit, page })) => {
+            let request = v1::GetSessionRequest {
+                session_id,
+                limit,
+                page,
+            };
+            api.get_session(request).await
+        }
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+/// A record's scope is in the query, as it is when it is read; what is written is in the body.
+async fn put_record(
+    State(api): State<Api>,
+    uri: Uri,
+    query: Query_<v1::GetRecordRequest>,
+    body: Body,
+) -> Response {
+    let parsed = in_scope(&uri, query, body, |request: &mut v1::PutRecordRequest| {
+        &mut request.scope
+    });
+    let result = match parsed {
+        Ok(request) => api.put_record(request).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+async fn delete_record(
+    State(api): State<Api>,
+    uri: Uri,
+    query: Query_<v1::GetRecordRequest>,
+    body: Body,
+) -> Response {
+    let parsed = in_scope(
+        &uri,
+        query,
+        body,
+        |request: &mut v1::DeleteRecordRequest| &mut request.scope,
+    );
+    let result = match parsed {
+        Ok(request) => api.delete_record(request).await,
+        Err(failure) => Err(failure),
+    };
+    api.json(result)
+}
+
+/// A body whose scope stands in the query.
+fn in_scope<T: DeserializeOwned>(
+    uri: &Uri,
+    query: Query_<v1::GetRecordRequest>,
+    body: Body,
+    scope_of: impl Fn(&mut T) -> &mut String,
+) -> Result<T> {
+    check_query(uri)?;
+    let v1::GetRecordRequest { scope } = parse_query(query)?;
+    let mut request: T = parse(body)?;
+    let given = scope_of(&mut request);
+    if !given.is_empty() && *given != scope {
+        return Err(Failure::field(
+            "scope",
+            "the body names another than the query",
+        ));
+    }
+    *given = scope;
+    Ok(request)
 }
 
 async fn close(State(api): State<Api>, path: IdPath) -> Response {
@@ -203,20 +304,27 @@ async fn close(State(api): State<Api>, path: IdPath) -> Response {
 type IdPath = std::result::Result<Path<String>, PathRejection>;
 type Query_<T> = std::result::Result<Query<T>, QueryRejection>;
 
-async fn scope(State(api): State<Api>, uri: Uri, query: Query_<v1::GetRequest>) -> Response {
-    let result = match check_query(&uri).and_then(|()| parse_query(query)) {
-        Ok(request) => api.get(request).await,
-        Err(failure) => Err(failure),
+macro_rules! reads {
+    ($($handler:ident => $call:ident, $request:ident;)*) => {
+        $(async fn $handler(
+            State(api): State<Api>,
+            uri: Uri,
+            query: Query_<v1::$request>,
+        ) -> Response {
+            let result = match check_query(&uri).and_then(|()| parse_query(query)) {
+                Ok(request) => api.$call(request).await,
+                Err(failure) => Err(failure),
+            };
+            api.json(result)
+        })*
     };
-    api.json(result)
 }
 
-async fn scopes(State(api): State<Api>, uri: Uri, query: Query_<v1::ListRequest>) -> Response {
-    let result = match check_query(&uri).and_then(|()| parse_query(query)) {
-        Ok(request) => api.list(request).await,
-        Err(failure) => Err(failure),
-    };
-    api.json(result)
+reads! {
+    scope => get, GetRequest;
+    scopes => list, ListRequest;
+    list_sessions => list_sessions, ListSessionsRequest;
+    record => get_record, GetRecordRequest;
 }
 
 async fn cluster(State(api): State<Api>) -> Response {

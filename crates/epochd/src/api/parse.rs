@@ -1,10 +1,13 @@
 //! Requests into values that are always valid; every error names its field.
 
 use epoch_core::{
-    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Epoch, Holder, OpenId, RequestId, Scope, SessionId,
+    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Epoch, GrantsDigest, Holder, IntentId, OpenId, RequestId,
+    Scope, SessionHash, SessionId,
 };
-use epoch_machine::Ttl;
-use epoch_proto::{duration, v1};
+use epoch_machine::{
+    LockDelay, Metadata, SCOPES_MAX, Scopes, ScopesError, Terms, Ttl, Value, Wait,
+};
+use epoch_proto::duration;
 
 use super::failure::Failure;
 
@@ -80,31 +83,89 @@ pub(super) fn audience(audience: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What Acquire will offer later, and does not yet.
-pub(super) fn not_offered(request: &v1::AcquireRequest) -> Result<(), Failure> {
-    let zero = |duration: &Option<prost_types::Duration>| {
-        duration
-            .as_ref()
-            .is_none_or(|duration| duration::to_ms(duration) == Some(0))
-    };
-    if !zero(&request.wait) {
-        return Err(Failure::unimplemented("wait"));
+pub(super) fn stall_limit(limit: Option<&prost_types::Duration>) -> Result<Option<Ttl>, Failure> {
+    let Some(limit) = limit else { return Ok(None) };
+    let refused = |message: &dyn std::fmt::Display| Failure::field("stall_limit", message);
+    let ms = duration::to_ms(limit)
+        .ok_or_else(|| refused(&"it must be whole milliseconds, from 1 s to 24 h"))?;
+    match Ttl::from_ms(ms) {
+        Ok(limit) => Ok(Some(limit)),
+        Err(_range) => Err(refused(&format_args!("it is {ms} ms; from 1 s to 24 h"))),
     }
-    if request.reissue {
-        return Err(Failure::unimplemented("reissue"));
+}
+
+/// Whole milliseconds; 0 when absent.
+fn ms(field: &str, duration: Option<&prost_types::Duration>) -> Result<u64, Failure> {
+    duration.map_or(Ok(0), |duration| {
+        let refused = || Failure::field(field, "it must be whole milliseconds, at most 24 h");
+        duration::to_ms(duration).ok_or_else(refused)
+    })
+}
+
+pub(super) fn wait(wait: Option<&prost_types::Duration>) -> Result<Wait, Failure> {
+    Wait::from_ms(ms("wait", wait)?).map_err(|error| Failure::field("wait", error))
+}
+
+pub(super) fn terms(
+    lock_delay: Option<&prost_types::Duration>,
+    metadata: &str,
+) -> Result<Terms, Failure> {
+    let lock_delay = LockDelay::from_ms(ms("lock_delay", lock_delay)?);
+    Ok(Terms {
+        lock_delay: lock_delay.map_err(|error| Failure::field("lock_delay", error))?,
+        metadata: Metadata::new(metadata).map_err(|error| Failure::field("metadata", error))?,
+    })
+}
+
+pub(super) fn scopes(names: &[String]) -> Result<Scopes, Failure> {
+    let refused = |error: &dyn std::fmt::Display| Failure::field("scopes", error);
+    if names.len() > SCOPES_MAX {
+        return Err(refused(&ScopesError::Count(names.len())));
     }
-    if !zero(&request.lock_delay) {
-        return Err(Failure::unimplemented("lock_delay"));
+    let scopes = names.iter().map(|name| Scope::parse(name));
+    let scopes = scopes.collect::<Result<_, _>>();
+    Scopes::new(scopes.map_err(|error| refused(&error))?).map_err(|error| refused(&error))
+}
+
+pub(super) fn session_hash(text: &str) -> Result<SessionHash, Failure> {
+    text.parse().map_err(|error| Failure::field("to", error))
+}
+
+pub(super) fn digest(text: &str) -> Result<GrantsDigest, Failure> {
+    text.parse()
+        .map_err(|error| Failure::field("grants", error))
+}
+
+pub(super) fn value(bytes: &[u8]) -> Result<Value, Failure> {
+    Value::new(bytes).map_err(|error| Failure::field("value", error))
+}
+
+pub(super) fn intent_id(text: &str) -> Result<IntentId, Failure> {
+    IntentId::parse(text).map_err(|error| Failure::field("intent_id", error))
+}
+
+/// None when it is empty.
+pub(super) fn optional_holder(text: &str) -> Result<Option<Holder>, Failure> {
+    if text.is_empty() {
+        return Ok(None);
     }
-    Ok(())
+    holder(text).map(Some)
+}
+
+pub(super) fn queue_limit(limit: u32) -> Result<usize, Failure> {
+    rows("queue_limit", limit)
 }
 
 pub(super) fn limit(limit: u32) -> Result<usize, Failure> {
+    rows("limit", limit)
+}
+
+fn rows(field: &str, limit: u32) -> Result<usize, Failure> {
     match limit {
         0 => Ok(LIST_LIMIT_DEFAULT),
         1..=LIST_LIMIT_MAX => Ok(usize::try_from(limit).unwrap_or(LIST_LIMIT_DEFAULT)),
         _ => Err(Failure::field(
-            "limit",
+            field,
             format!("it is {limit}; at most {LIST_LIMIT_MAX}"),
         )),
     }

@@ -150,7 +150,10 @@ mod tests {
     #[test]
     fn a_pause_is_added_to_every_deadline() {
         let mut deadlines = two();
-        assert_eq!(deadlines.tick(ms(10_000), GAP_MAX), (vec![], Some(ms(10_000))));
+        assert_eq!(
+            deadlines.tick(ms(10_000), GAP_MAX),
+            (vec![], Some(ms(10_000)))
+        );
         assert_eq!(deadlines.tick(ms(10_100), GAP_MAX).0, ["early"]);
     }
 }

@@ -72,11 +72,6 @@ impl Leases {
         *self = Self::default();
     }
 
-    /// Whose leases these are.
-    pub(crate) fn leadership(&self) -> Option<Leadership> {
-        self.leadership
-    }
-
     /// How long a session lives on from `now`.
     pub(crate) fn left(&self, session: SessionKey, now: Duration) -> Option<Duration> {
         let (deadline, _) = self.deadlines.get(&session)?;

@@ -31,7 +31,7 @@ use crate::watch::Watches;
 
 pub(crate) use checks::{CheckError, Checks};
 use delays::Delays;
-pub(crate) use leases::{Leases, Renewal, RenewError};
+pub(crate) use leases::{Leases, RenewError, Renewal};
 pub(crate) use proposer::{ProposeError, Proposer};
 pub(crate) use queues::{Attached, Queues};
 

@@ -9,8 +9,8 @@ use epoch_core::RequestId;
 use epoch_machine::{Event, SessionKey, Wait, WaitEnd};
 use tokio::sync::Notify;
 
-use super::deadlines::Deadlines;
 use super::Node;
+use super::deadlines::Deadlines;
 use crate::clock;
 
 /// How long a wait, or a grant that came of it, is kept for a caller that was cut off.
@@ -62,7 +62,8 @@ impl Queues {
     }
 
     fn begun(&mut self, id: WaitId, wait: Wait, now: Duration) {
-        self.deadlines.set(id, now + Duration::from_millis(wait.ms()));
+        self.deadlines
+            .set(id, now + Duration::from_millis(wait.ms()));
         if !self.callers.contains_key(&id) {
             self.deserted.set(id, now + REATTACH_WITHIN);
         }
@@ -112,7 +113,8 @@ impl Queues {
     /// A call comes to stand behind a wait, which lasts for `wait` from `now`.
     fn attach(&mut self, id: WaitId, wait: Wait, now: Duration) -> Arc<Notify> {
         self.deserted.remove(&id);
-        self.deadlines.set(id, now + Duration::from_millis(wait.ms()));
+        self.deadlines
+            .set(id, now + Duration::from_millis(wait.ms()));
         let callers = self.callers.entry(id).or_default();
         callers.count += 1;
         Arc::clone(&callers.wake)
@@ -138,11 +140,7 @@ impl Queues {
     }
 
     /// Waits whose time is over, and those whose callers are gone.
-    pub(crate) fn tick(
-        &mut self,
-        now: Duration,
-        gap_max: Duration,
-    ) -> (Vec<WaitId>, Vec<WaitId>) {
+    pub(crate) fn tick(&mut self, now: Duration, gap_max: Duration) -> (Vec<WaitId>, Vec<WaitId>) {
         let (over, _) = self.deadlines.tick(now, gap_max);
         let (gone, _) = self.deserted.tick(now, gap_max);
         (over, gone)

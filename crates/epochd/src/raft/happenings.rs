@@ -28,7 +28,7 @@ impl Happenings {
                 Event::Grant(grant) => grants.push(grant),
                 other => {
                     // The keeper of the timers is gone only when the node stops.
-                    let _ = self.timers.send(other);
+                    drop(self.timers.send(other));
                 }
             }
         }

@@ -46,8 +46,8 @@ use tonic::transport::Channel;
 
 use contact::Answer;
 pub(crate) use contact::{Contact, QUIET, SILENCE_AFTER};
-pub(crate) use identity::Identity;
 pub(crate) use happenings::Happenings;
+pub(crate) use identity::Identity;
 pub(crate) use owner::has_been_served;
 pub(crate) use peer_service::PeerServer;
 pub(crate) use replay::{Replay, describe_log_id, describe_vote};

@@ -1,0 +1,207 @@
+//! Sessions: opening, keeping alive, ending, and what they have.
+
+use epoch_core::{OpenId, Reason};
+use epoch_machine::{Command, Outcome, Refusal, SessionItem, SessionKey, SessionState, Ttl};
+use epoch_proto::{duration, v1};
+use uuid::Uuid;
+
+use super::failure::Failure;
+use super::{Api, Result, Server, forward, page, parse, position, unexpected};
+use crate::clock;
+use crate::node::{RenewError, Renewal};
+
+impl Api {
+    pub(super) async fn open(&self, request: v1::OpenRequest) -> Result<v1::Session> {
+        let holder = parse::holder(&request.holder)?;
+        let ttl = parse::ttl(request.ttl.as_ref())?;
+        let stall_limit = parse::stall_limit(request.stall_limit.as_ref())?;
+        let open_id = match &request.open_id {
+            Some(text) => parse::open_id(text)?,
+            None => OpenId(Uuid::new_v4()),
+        };
+        if let Server::Leader(channel) = self.server()? {
+            let request = v1::OpenRequest {
+                open_id: Some(open_id.to_string()),
+                ..request
+            };
+            return forward::open(channel, request).await;
+        }
+        let open = Command::Open {
+            open_id,
+            holder,
+            ttl,
+            stall_limit,
+        };
+        match self.propose(open).await? {
+            Outcome::Opened {
+                session,
+                ttl,
+                stall_limit,
+                holder,
+                ..
+            } => Ok(v1::Session {
+                session_id: session.to_string(),
+                ttl: Some(duration_of(ttl)),
+                holder: holder.to_string(),
+                session: session.hash().to_string(),
+                stall_limit: stall_limit.map(duration_of),
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn keep_alive(
+        &self,
+        request: v1::KeepAliveRequest,
+    ) -> Result<v1::KeepAliveResponse> {
+        let arrived = clock::boot();
+        let session = parse::session_id(&request.session_id)?;
+        let digest = request.grants.as_deref().map(parse::digest).transpose()?;
+        if let Server::Leader(channel) = self.server()? {
+            return forward::keep_alive(channel, request).await;
+        }
+        let leadership = self.node.keepalives.confirm().await?;
+        let (renewal, grants) = match self.node.state.read().session(&session) {
+            Some(state) => {
+                let renewal = Renewal {
+                    ttl: state.ttl,
+                    stall_limit: state.stall_limit,
+                    progress: request.progress,
+                    arrived,
+                };
+                (renewal, state.digest())
+            }
+            None => return Err(Refusal::SessionExpired.into()),
+        };
+        let key = SessionKey::from(&session);
+        match self.node.leases().renew(leadership, key, renewal) {
+            Ok(()) => Ok(v1::KeepAliveResponse {
+                session_id: request.session_id,
+                ttl: Some(duration_of(renewal.ttl)),
+                reason: None,
+                message: None,
+                grants_differ: digest.is_some_and(|digest| digest != grants),
+            }),
+            Err(RenewError::NotLeader) => Err(Failure::new(
+                Reason::NoLeader,
+                "this node does not lead any more",
+            )),
+            Err(RenewError::Expiring) => Err(Failure::new(
+                Reason::NoQuorum,
+                "the session's expiry is under way",
+            )),
+            Err(RenewError::Stalled) => Err(Failure::new(
+                Reason::SessionStalled,
+                "the progress mark has not moved within the session's stall limit",
+            )),
+        }
+    }
+
+    pub(super) async fn close(&self, request: v1::CloseRequest) -> Result<v1::CloseResponse> {
+        let session = parse::session_id(&request.session_id)?;
+        if let Server::Leader(channel) = self.server()? {
+            return forward::close(channel, request).await;
+        }
+        match self.propose(Command::Close { session }).await? {
+            Outcome::Closed { closed, .. } => Ok(v1::CloseResponse { closed }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn get_session(
+        &self,
+        request: v1::GetSessionRequest,
+    ) -> Result<v1::SessionState> {
+        let id = parse::session_id(&request.session_id)?;
+        let limit = parse::limit(request.limit)?;
+        let after = request
+            .page
+            .as_deref()
+            .map(page::session_place)
+            .transpose()?;
+        if let Server::Leader(channel) = self.server()? {
+            return forward::get_session(channel, request).await;
+        }
+        self.node.reads.confirm().await?;
+        let state = self.node.state.read();
+        let session = state.session(&id).ok_or(Refusal::SessionExpired)?;
+        let items = state
+            .session_page(&id, after.as_ref(), limit)
+            .ok_or(Refusal::SessionExpired)?;
+        let mut answer = v1::SessionState {
+            session: id.hash().to_string(),
+            holder: session.holder.to_string(),
+            ttl: Some(duration_of(session.ttl)),
+            left: self.left(SessionKey::from(&id)),
+            stall_limit: session.stall_limit.map(duration_of),
+            grants: Vec::new(),
+            waits: Vec::new(),
+            next_page: items.next.as_ref().map(page::of_session_place),
+        };
+        for item in items.items {
+            match item {
+                SessionItem::Grant(grant) => answer.grants.push(v1::SessionGrant {
+                    scope: grant.scope.to_string(),
+                    epoch: grant.epoch.get(),
+                    request_id: grant.request_id.map_or(0, u64::from),
+                    position: Some(position(grant.position)),
+                    metadata: grant.terms.metadata.as_str().to_owned(),
+                }),
+                SessionItem::Wait {
+                    scope,
+                    request_id,
+                    ahead,
+                } => answer.waits.push(v1::SessionWait {
+                    scope: scope.to_string(),
+                    request_id: request_id.get(),
+                    ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+                }),
+            }
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn list_sessions(
+        &self,
+        request: v1::ListSessionsRequest,
+    ) -> Result<v1::ListSessionsResponse> {
+        let holder = parse::optional_holder(&request.holder)?;
+        let limit = parse::limit(request.limit)?;
+        let after = request.page.as_deref().map(page::session_key).transpose()?;
+        if let Server::Leader(channel) = self.server()? {
+            return forward::list_sessions(channel, request).await;
+        }
+        self.node.reads.confirm().await?;
+        let state = self.node.state.read();
+        let (sessions, next) = state.list_sessions(holder.as_ref(), after, limit);
+        let sessions = sessions
+            .into_iter()
+            .map(|(key, session)| self.summary(key, session));
+        Ok(v1::ListSessionsResponse {
+            sessions: sessions.collect(),
+            next_page: next.map(page::of_session_key),
+        })
+    }
+
+    fn summary(&self, key: SessionKey, session: &SessionState) -> v1::SessionSummary {
+        v1::SessionSummary {
+            session: key.with(session.open_id).hash().to_string(),
+            holder: session.holder.to_string(),
+            ttl: Some(duration_of(session.ttl)),
+            left: self.left(key),
+            stall_limit: session.stall_limit.map(duration_of),
+            grants: session.grants(),
+            waits: session.waits(),
+        }
+    }
+
+    fn left(&self, key: SessionKey) -> Option<prost_types::Duration> {
+        let left = self.node.leases().left(key, clock::boot())?;
+        let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        Some(duration::from_ms(ms))
+    }
+}
+
+fn duration_of(ttl: Ttl) -> prost_types::Duration {
+    duration::from_ms(ttl.ms())
+}
