@@ -1,6 +1,6 @@
 //! Time, as histories and verifiers need it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,6 +13,12 @@ pub fn boot_ns() -> u64 {
     seconds
         .saturating_mul(1_000_000_000)
         .saturating_add(nanoseconds)
+}
+
+/// The same as a duration.
+#[must_use]
+pub fn boot() -> Duration {
+    Duration::from_nanos(boot_ns())
 }
 
 /// Milliseconds since 1970.

@@ -1,5 +1,6 @@
 //! A cluster of real processes.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -34,6 +35,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Node {
     id: u64,
+    environment: Vec<(String, OsString)>,
     process: Option<Child>,
     client: JsonClient,
     admin: JsonClient,
@@ -84,6 +86,7 @@ impl Cluster {
         for (id, step) in (1..=count).zip(0..) {
             nodes.push(Node {
                 id,
+                environment: Vec::new(),
                 process: None,
                 client: JsonClient::new(&format!("127.0.0.1:{}", ports.client() + step))?,
                 admin: JsonClient::new(&format!("127.0.0.1:{}", ports.admin() + step))?,
@@ -125,6 +128,14 @@ impl Cluster {
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// The ids of all nodes but one.
+    #[must_use]
+    pub fn all_but(&self, id: u64) -> Vec<u64> {
+        let mut others = self.ids();
+        others.retain(|other| *other != id);
+        others
     }
 
     /// Where everything is: `node<id>` is a node's data, `node<id>.log` its log.
@@ -202,6 +213,21 @@ impl Cluster {
         Ok(last)
     }
 
+    /// Gives a node one variable of the environment more, from its next start on.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn set_environment(
+        &mut self,
+        id: u64,
+        name: &str,
+        value: impl Into<OsString>,
+    ) -> Result<()> {
+        let variable = (name.to_owned(), value.into());
+        self.node_mut(id)?.environment.push(variable);
+        Ok(())
+    }
+
     /// Starts a node that is not running.
     ///
     /// # Errors
@@ -219,6 +245,7 @@ impl Cluster {
             .stderr(log);
         let node = self.node_mut(id)?;
         ensure!(node.process.is_none(), "node {id} runs already");
+        command.envs(node.environment.iter().map(|(name, value)| (name, value)));
         node.process = Some(command.spawn().context("starting epochd serve")?);
         Ok(())
     }
@@ -349,8 +376,16 @@ impl Cluster {
     /// # Errors
     /// None did in time.
     pub async fn leader(&self) -> Result<u64> {
+        self.leader_among(&self.running()).await
+    }
+
+    /// As [`leader`](Self::leader), while not every node can answer.
+    ///
+    /// # Errors
+    /// None of these did in time.
+    pub async fn leader_among(&self, ids: &[u64]) -> Result<u64> {
         wait::until("a node leads", async || {
-            for id in self.running() {
+            for &id in ids {
                 let client = self.client(id)?.impatient();
                 let Ok(cluster) = client.cluster().await else {
                     continue;
@@ -359,7 +394,7 @@ impl Cluster {
                     return Ok(id);
                 }
             }
-            bail!("no running node says that it leads")
+            bail!("none of {ids:?} says that it leads")
         })
         .await
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use epoch_tests::binaries::binary;
 use epoch_tests::cluster::{Cluster, number, text};
 use epoch_tests::command_line::run;
@@ -207,11 +207,7 @@ async fn a_node_without_a_quorum_answers_unavailable_and_recovers() -> Result<()
     let leader = cluster.leader().await?;
     let client = cluster.client(leader)?.impatient();
     let session = client.open("alone", "1h").await?;
-    let others: Vec<u64> = cluster
-        .ids()
-        .into_iter()
-        .filter(|id| *id != leader)
-        .collect();
+    let others = cluster.all_but(leader);
     for id in &others {
         cluster.kill(*id)?;
     }
@@ -266,17 +262,7 @@ async fn a_paused_leader_gives_nothing_away_when_it_goes_on() -> Result<()> {
         .ok()?;
     let before = leadership(cluster.client(old)?).await?;
     cluster.pause(old)?;
-    let new = wait::until("another node leads", async || {
-        for id in cluster.ids().into_iter().filter(|id| *id != old) {
-            let client = cluster.client(id)?.impatient();
-            let leads = client.cluster().await?["leader"] == id;
-            if leads && client.get("/readyz", &[]).await?.status == 200 {
-                return Ok(id);
-            }
-        }
-        bail!("none yet")
-    })
-    .await?;
+    let new = cluster.leader_among(&cluster.all_but(old)).await?;
     // The session lives on under the new leader while it is renewed there.
     let client = cluster.client(new)?;
     let path = format!("/v1/sessions/{session}/keepalive");

@@ -1,7 +1,6 @@
 //! What was acknowledged is on the disk: all processes killed at once under load, states compared
 //! between nodes, churn within bounds.
 
-use std::env;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +12,9 @@ use epoch_store::snapshot::{self, Snapshots};
 use epoch_tests::cluster::Cluster;
 use epoch_tests::keeper::Keeper;
 use epoch_tests::load::{Load, Running};
+use epoch_tests::setting::setting;
 use epoch_tests::{folder, scale, seed, wait};
 use rand::RngExt as _;
-
-/// A count from the environment.
-fn setting(name: &str, default: u64) -> Result<u64> {
-    match env::var(name) {
-        Ok(text) => text
-            .parse()
-            .with_context(|| format!("{name} must be a number")),
-        Err(_unset) => Ok(default),
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_are_killed_at_once_under_load_and_nothing_acknowledged_is_lost() -> Result<()> {
