@@ -57,6 +57,7 @@
 //! # }
 //! ```
 
+mod acquire;
 mod boottime;
 mod call;
 mod client;

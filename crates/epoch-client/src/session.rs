@@ -1,26 +1,20 @@
 //! A session that keeps itself alive, and tells when it is lost.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use epoch_core::{Holder, Scope, SessionId};
+use epoch_core::{Holder, SessionId};
 use epoch_proto::{duration, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
+use crate::acquire::RequestIds;
 use crate::boottime;
 use crate::client::Client;
 use crate::error::Error;
-use crate::grant::Grant;
 use crate::keepalive;
 use crate::lease::Lease;
-
-/// Acquires of unknown outcome whose request id is remembered: as many as the cluster keeps ids
-/// for a session at least.
-const PENDING_MAX: usize = 1_024;
 
 /// Why a session is lost. There is no way back from any of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +59,7 @@ pub(crate) struct Shared {
 struct Handle {
     client: Client,
     shared: Arc<Shared>,
-    next_request_id: AtomicU64,
-    pending: Mutex<BTreeMap<(Scope, Vec<String>), u64>>,
+    request_ids: RequestIds,
 }
 
 impl Session {
@@ -110,8 +103,7 @@ impl Session {
             handle: Arc::new(Handle {
                 client,
                 shared,
-                next_request_id: AtomicU64::new(1),
-                pending: Mutex::new(BTreeMap::new()),
+                request_ids: RequestIds::new(),
             }),
         };
         session.check()?;
@@ -148,40 +140,6 @@ impl Session {
         self.handle.shared.current_loss()
     }
 
-    /// Takes a scope if it is free.
-    ///
-    /// After an error whose outcome is unknown, or when this was not waited for, the next acquire of the same scope asks with the
-    /// same request id, and so returns the grant that the first may have made.
-    ///
-    /// # Errors
-    /// As for every call; [`crate::ErrorKind::SessionLost`] once the session is lost.
-    pub async fn acquire(&self, scope: &Scope) -> Result<Grant, Error> {
-        self.acquire_for(scope, &[]).await
-    }
-
-    /// Takes a scope if it is free, with a certificate for the resources `audience` only.
-    ///
-    /// # Errors
-    /// As for [`Session::acquire`].
-    pub async fn acquire_for(&self, scope: &Scope, audience: &[String]) -> Result<Grant, Error> {
-        self.check()?;
-        let mut request_id = RequestId::take(&self.handle, scope, audience);
-        let request = v1::AcquireRequest {
-            scope: scope.as_str().to_owned(),
-            session_id: self.id().to_string(),
-            request_id: request_id.id,
-            audience: audience.to_vec(),
-            ..v1::AcquireRequest::default()
-        };
-        let answer = self.until_lost(self.client().acquire(request)).await;
-        request_id.settled = answer
-            .as_ref()
-            .map_or_else(|error| !error.outcome_unknown(), |_| true);
-        let granted = answer?;
-        self.check()?;
-        Grant::new(self.clone(), scope, audience, granted)
-    }
-
     /// Ends the session: its grants are lost at once here, and free in the cluster once this
     /// returns. Whether there still was one to close.
     ///
@@ -200,6 +158,10 @@ impl Session {
         &self.handle.client
     }
 
+    pub(crate) fn request_ids(&self) -> &RequestIds {
+        &self.handle.request_ids
+    }
+
     /// The result of `call`, unless the session is lost first.
     pub(crate) async fn until_lost<T>(
         &self,
@@ -216,45 +178,6 @@ impl Session {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.loss()
             .map_or(Ok(()), |loss| Err(Error::session_lost(loss)))
-    }
-}
-
-/// The request id of an acquire. When the outcome stays unknown, or nobody waits for it any more,
-/// the next acquire of the same scope gets it again.
-struct RequestId<'a> {
-    handle: &'a Handle,
-    key: (Scope, Vec<String>),
-    id: u64,
-    settled: bool,
-}
-
-impl<'a> RequestId<'a> {
-    fn take(handle: &'a Handle, scope: &Scope, audience: &[String]) -> Self {
-        let key = (scope.clone(), audience.to_vec());
-        let pending = handle.pending().remove(&key);
-        // 2^53 ids are not used up in a session's life.
-        let id = pending.unwrap_or_else(|| handle.next_request_id.fetch_add(1, Ordering::Relaxed));
-        Self {
-            handle,
-            key,
-            id,
-            settled: false,
-        }
-    }
-}
-
-impl Drop for RequestId<'_> {
-    fn drop(&mut self) {
-        let mut pending = self.handle.pending();
-        if !self.settled && pending.len() < PENDING_MAX {
-            pending.insert(self.key.clone(), self.id);
-        }
-    }
-}
-
-impl Handle {
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<(Scope, Vec<String>), u64>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
