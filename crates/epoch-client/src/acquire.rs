@@ -1,30 +1,26 @@
-//! Taking scopes, and the request ids by which a retry is recognised.
+//! Taking scopes.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use epoch_core::Scope;
-use epoch_proto::v1;
+use epoch_proto::{duration, v1};
 
 use crate::error::Error;
-use crate::grant::Grant;
+use crate::grant::{Grant, malformed};
+use crate::request_id::{Payload, RequestId};
 use crate::session::Session;
-
-/// Acquires of unknown outcome whose request id is remembered: as many as the cluster keeps ids
-/// for a session at least.
-const PENDING_MAX: usize = 1_024;
 
 impl Session {
     /// Takes a scope if it is free.
     ///
-    /// After an error whose outcome is unknown, or when this was not waited for, the next acquire of the same scope asks with the
-    /// same request id, and so returns the grant that the first may have made.
+    /// After an error whose outcome is unknown, or when this was not waited for, the next acquire
+    /// of the same scope asks with the same request id, and so returns the grant that the first
+    /// may have made.
     ///
     /// # Errors
     /// As for every call; [`crate::ErrorKind::SessionLost`] once the session is lost.
     pub async fn acquire(&self, scope: &Scope) -> Result<Grant, Error> {
-        self.acquire_for(scope, &[]).await
+        self.request(scope).send().await
     }
 
     /// Takes a scope if it is free, with a certificate for the resources `audience` only.
@@ -32,75 +28,133 @@ impl Session {
     /// # Errors
     /// As for [`Session::acquire`].
     pub async fn acquire_for(&self, scope: &Scope, audience: &[String]) -> Result<Grant, Error> {
+        self.request(scope).audience(audience).send().await
+    }
+
+    /// An acquire with more to say than the scope: how long to wait, say.
+    pub fn request(&self, scope: &Scope) -> Acquire {
+        Acquire {
+            session: self.clone(),
+            payload: Payload::new(std::slice::from_ref(scope)),
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// Takes from 1 to 64 scopes, all or none, without waiting. The grants come in the order of
+    /// `scopes`.
+    ///
+    /// As with [`Session::acquire`], the next call with the same scopes asks with the same request
+    /// ids when the outcome of this one is unknown.
+    ///
+    /// # Errors
+    /// As for [`Session::acquire`].
+    pub async fn acquire_many(&self, scopes: &[Scope]) -> Result<Vec<Grant>, Error> {
         self.check()?;
-        let mut request_id = RequestId::take(self.request_ids(), scope, audience);
-        let request = v1::AcquireRequest {
-            scope: scope.as_str().to_owned(),
-            session_id: self.id().to_string(),
-            request_id: request_id.id,
-            audience: audience.to_vec(),
-            ..v1::AcquireRequest::default()
+        let payload = Payload {
+            many: true,
+            ..Payload::new(scopes)
         };
-        let answer = self.until_lost(self.client().acquire(request)).await;
-        request_id.settled = answer
-            .as_ref()
-            .map_or_else(|error| !error.outcome_unknown(), |_| true);
-        let granted = answer?;
+        let id = RequestId::take(self, &payload, false);
+        let request = v1::AcquireManyRequest {
+            scopes: payload.scope_names(),
+            session_id: self.id().to_string(),
+            request_id: id.first(),
+            ..v1::AcquireManyRequest::default()
+        };
+        let granted = id.settle(self.until_lost(self.client().acquire_many(request)).await)?;
         self.check()?;
-        Grant::new(self.clone(), scope, audience, granted)
-    }
-}
-
-/// The request ids of a session, and those whose outcome is unknown.
-#[derive(Debug)]
-pub(crate) struct RequestIds {
-    next: AtomicU64,
-    pending: Mutex<BTreeMap<(Scope, Vec<String>), u64>>,
-}
-
-impl RequestIds {
-    /// Of a new session: from 1.
-    pub(crate) fn new() -> Self {
-        Self {
-            next: AtomicU64::new(1),
-            pending: Mutex::new(BTreeMap::new()),
+        if granted.grants.len() != scopes.len() {
+            return Err(malformed("it has another number of grants"));
         }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<(Scope, Vec<String>), u64>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The request id of an acquire. When the outcome stays unknown, or nobody waits for it any more,
-/// the next acquire of the same scope gets it again.
-struct RequestId<'a> {
-    ids: &'a RequestIds,
-    key: (Scope, Vec<String>),
-    id: u64,
-    settled: bool,
-}
-
-impl<'a> RequestId<'a> {
-    fn take(ids: &'a RequestIds, scope: &Scope, audience: &[String]) -> Self {
-        let key = (scope.clone(), audience.to_vec());
-        let pending = ids.pending().remove(&key);
-        // 2^53 ids are not used up in a session's life.
-        let id = pending.unwrap_or_else(|| ids.next.fetch_add(1, Ordering::Relaxed));
-        Self {
-            ids,
-            key,
-            id,
-            settled: false,
-        }
+        let grants = scopes.iter().zip(granted.grants);
+        grants
+            .map(|(scope, granted)| Grant::new(self.clone(), scope, &[], granted))
+            .collect()
     }
 }
 
-impl Drop for RequestId<'_> {
-    fn drop(&mut self) {
-        let mut pending = self.ids.pending();
-        if !self.settled && pending.len() < PENDING_MAX {
-            pending.insert(self.key.clone(), self.id);
-        }
+/// An acquire that has not been sent yet. It tries once, unless it is told to
+/// [`wait`](Acquire::wait).
+#[derive(Debug, Clone)]
+#[must_use = "nothing is asked for until it is sent"]
+pub struct Acquire {
+    session: Session,
+    payload: Payload,
+    wait: Duration,
+}
+
+impl Acquire {
+    /// Waits so long while another holds the scope, in the scope's queue, first come, first
+    /// served. Up to 24 h.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
     }
+
+    /// For so long nobody else is granted the scope should this session expire while it holds it,
+    /// for resources that cannot compare epochs. Up to 24 h.
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.payload.lock_delay_ms = ms(lock_delay);
+        self
+    }
+
+    /// Text that others are shown with the grant, at most 1 KiB.
+    pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
+        self.payload.metadata = metadata.into();
+        self
+    }
+
+    /// The resources the certificate is for, and no others.
+    pub fn audience(mut self, audience: &[String]) -> Self {
+        self.payload.audience = audience.to_vec();
+        self
+    }
+
+    /// Takes the next epoch if the session holds the scope already, which ends the grant it has:
+    /// to fence one's own stale threads.
+    pub fn reissue(mut self) -> Self {
+        self.payload.reissue = true;
+        self
+    }
+
+    /// Asks for the scope.
+    ///
+    /// When the future is dropped while it waits, the wait is cancelled in the background, and a
+    /// grant that was made all the same is given back. The outcome of an error is as with
+    /// [`Session::acquire`]; while it is unknown the place in the queue is kept for 10 s.
+    ///
+    /// # Errors
+    /// As for [`Session::acquire`]; `WAIT_EXPIRED` when the scope was not free in time.
+    pub async fn send(self) -> Result<Grant, Error> {
+        let Self {
+            session,
+            payload,
+            wait,
+        } = self;
+        session.check()?;
+        let wait_ms = ms(wait);
+        let id = RequestId::take(&session, &payload, wait_ms > 0);
+        let request = v1::AcquireRequest {
+            scope: payload.scope_names().concat(),
+            session_id: session.id().to_string(),
+            request_id: id.first(),
+            audience: payload.audience.clone(),
+            wait: (wait_ms > 0).then(|| duration::from_ms(wait_ms)),
+            reissue: payload.reissue,
+            lock_delay: (payload.lock_delay_ms > 0)
+                .then(|| duration::from_ms(payload.lock_delay_ms)),
+            metadata: payload.metadata.clone(),
+        };
+        let granted = id.settle(session.until_lost(session.client().acquire(request)).await)?;
+        session.check()?;
+        let [scope] = &payload.scopes[..] else {
+            return Err(malformed("it is not about one scope"));
+        };
+        Grant::new(session.clone(), scope, &payload.audience, granted)
+    }
+}
+
+/// Whole milliseconds, rounded up: a wait that was asked for is never none.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

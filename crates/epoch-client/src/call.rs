@@ -36,7 +36,25 @@ impl Client {
         Req: Clone,
         Fut: Future<Output = Result<Response<Res>, Status>>,
     {
-        let deadline = Instant::now() + self.options().deadline;
+        self.call_waiting(effect, Duration::ZERO, |_left| request.clone(), send)
+            .await
+    }
+
+    /// As [`call`](Self::call), for a call that a node may keep for as long as `wait` before it
+    /// answers. Each attempt sends the `request` for what is left of the wait; the deadline and
+    /// the time of an attempt are counted on top of it.
+    pub(crate) async fn call_waiting<Req, Res, Fut>(
+        &self,
+        effect: Effect,
+        wait: Duration,
+        request: impl Fn(Duration) -> Req,
+        send: impl Fn(Channel, Request<Req>) -> Fut,
+    ) -> Result<Res, Error>
+    where
+        Fut: Future<Output = Result<Response<Res>, Status>>,
+    {
+        let wait_end = Instant::now() + wait;
+        let deadline = wait_end + self.options().deadline;
         let mut pauses = pauses();
         let mut attempts = Attempts {
             effect,
@@ -45,9 +63,11 @@ impl Client {
         };
         loop {
             let node = self.pool().pick();
-            let attempt_end = (Instant::now() + self.options().attempt_timeout).min(deadline);
-            let mut attempt = Request::new(request.clone());
-            attempt.set_timeout(attempt_end.saturating_duration_since(Instant::now()));
+            let now = Instant::now();
+            let left = wait_end.saturating_duration_since(now);
+            let attempt_end = (now + left + self.options().attempt_timeout).min(deadline);
+            let mut attempt = Request::new(request(left));
+            attempt.set_timeout(attempt_end.saturating_duration_since(now));
             match timeout_at(attempt_end, send(node.channel.clone(), attempt)).await {
                 Ok(Ok(response)) => {
                     self.pool().answered(&node, response.metadata());
@@ -66,7 +86,7 @@ impl Client {
             let pause = pauses.next().unwrap_or(Duration::ZERO);
             let next = Instant::now() + pause;
             if next >= deadline {
-                return Err(attempts.given_up(self));
+                return Err(attempts.given_up(self, wait + self.options().deadline));
             }
             tracing::debug!(node = %node.endpoint, ?pause, "asking again");
             sleep_until(next).await;
@@ -113,19 +133,18 @@ impl Attempts {
         Err(refused(&status).with_outcome_unknown(self.unknown))
     }
 
-    fn given_up(self, client: &Client) -> Error {
+    fn given_up(self, client: &Client, within: Duration) -> Error {
         let asked = client.pool().shown();
-        let deadline = client.options().deadline;
         let (reason, last) = match &self.last {
             Some(status) => (epoch_proto::reason_of(status), said(status)),
             None => (None, "nothing was sent".to_owned()),
         };
-        let message = format!("no node of {asked} served the call within {deadline:?}: {last}");
+        let message = format!("no node of {asked} served the call within {within:?}: {last}");
         Error::unavailable(reason, message).with_outcome_unknown(self.unknown)
     }
 }
 
-fn refused(status: &Status) -> Error {
+pub(crate) fn refused(status: &Status) -> Error {
     match (epoch_proto::reason_of(status), status.code()) {
         (Some(reason), _) => Error::refused(reason, status.message()),
         (None, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown) => {
@@ -137,7 +156,7 @@ fn refused(status: &Status) -> Error {
 }
 
 /// A status in words, with what caused it: the transport's own texts say next to nothing.
-fn said(status: &Status) -> String {
+pub(crate) fn said(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {

@@ -125,23 +125,14 @@ impl Grant {
     /// # Errors
     /// As for every call. After `EPOCH_SUPERSEDED` the grant is lost.
     pub async fn certify(&self) -> Result<Arc<str>, Error> {
-        self.session.check()?;
         let request = v1::CertifyRequest {
             scope: self.scope.as_str().to_owned(),
             epoch: self.epoch.get(),
             session_id: self.session.id().to_string(),
             audience: self.audience.clone(),
         };
-        let call = self.session.client().certify(request);
-        let fresh: Arc<str> = match self.session.until_lost(call).await {
-            Ok(response) => response.certificate.into(),
-            Err(error) => {
-                if error.reason() == Some(Reason::EpochSuperseded) {
-                    self.lost.cancel();
-                }
-                return Err(error);
-            }
-        };
+        let answer = self.ask(self.session.client().certify(request)).await?;
+        let fresh: Arc<str> = answer.certificate.into();
         *self
             .certificate
             .lock()
@@ -156,7 +147,7 @@ impl Grant {
     /// As for every call.
     pub async fn release(&self) -> Result<bool, Error> {
         // Nobody may go on working under it while the call is on its way.
-        self.lost.cancel();
+        self.lose();
         let request = v1::ReleaseRequest {
             scope: self.scope.as_str().to_owned(),
             epoch: self.epoch.get(),
@@ -164,9 +155,30 @@ impl Grant {
         };
         Ok(self.session.client().release(request).await?.released)
     }
+
+    /// The result of a call in this grant. Once the cluster says that it was superseded, it is
+    /// lost.
+    pub(crate) async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.session.check()?;
+        let result = self.session.until_lost(call).await;
+        if let Err(error) = &result
+            && error.reason() == Some(Reason::EpochSuperseded)
+        {
+            self.lose();
+        }
+        result
+    }
+
+    /// Nobody may go on working under it.
+    pub(crate) fn lose(&self) {
+        self.lost.cancel();
+    }
 }
 
-fn malformed(what: &str) -> Error {
+pub(crate) fn malformed(what: &str) -> Error {
     let message = format!("the node's answer to Acquire is malformed: {what}");
     Error::protocol(Code::Internal, message).with_outcome_unknown(true)
 }

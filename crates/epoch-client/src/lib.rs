@@ -63,24 +63,41 @@ mod call;
 mod client;
 mod endpoint;
 mod error;
+mod event;
 mod grant;
+mod holdings;
 mod keepalive;
 mod lease;
 mod options;
 mod pool;
+mod record;
+mod request_id;
 mod retry;
 mod session;
+mod transfer;
+mod watch;
 
 #[cfg(test)]
+mod acquire_tests;
+#[cfg(test)]
 mod client_tests;
+#[cfg(test)]
+mod grant_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod watch_tests;
 
+pub use acquire::Acquire;
 pub use client::Client;
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, ErrorKind};
+pub use event::{Event, EventKind};
 pub use grant::Grant;
+pub use holdings::Holding;
 pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, Options};
+pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
+pub use watch::{Watch, Watched};

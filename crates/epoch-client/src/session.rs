@@ -9,12 +9,12 @@ use epoch_proto::{duration, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::acquire::RequestIds;
 use crate::boottime;
 use crate::client::Client;
 use crate::error::Error;
 use crate::keepalive;
 use crate::lease::Lease;
+use crate::request_id::RequestIds;
 
 /// Why a session is lost. There is no way back from any of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

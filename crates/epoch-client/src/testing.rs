@@ -1,11 +1,16 @@
 //! A node that answers as a test says, on a real connection.
 
+mod epoch;
+mod record;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epoch_core::Reason;
-use epoch_proto::v1::epoch_service_server::{EpochService, EpochServiceServer};
+use epoch_proto::v1::cluster_service_server::ClusterServiceServer;
+use epoch_proto::v1::epoch_service_server::EpochServiceServer;
+use epoch_proto::v1::record_service_server::RecordServiceServer;
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
 use epoch_proto::v1::{self, KeepAliveRequest, KeepAliveResponse};
 use tokio::net::TcpListener;
@@ -25,13 +30,44 @@ pub(crate) enum Answer {
     Silence,
 }
 
+/// What a node says in a watch. After the last it is silent.
+#[derive(Debug, Clone)]
+pub(crate) enum Said {
+    /// The kinds, scopes and cursors of events, and the answer's own cursor.
+    Events(
+        Vec<(&'static str, &'static str, &'static str)>,
+        &'static str,
+    ),
+    Refuse(Reason),
+    /// The stream ends.
+    End,
+}
+
 /// What a node has seen, and how it answers: one answer for each call, the last one for all later
 /// calls.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) acquires: Vec<Answer>,
     pub(crate) keepalives: Vec<Answer>,
+    pub(crate) many: Vec<Answer>,
+    pub(crate) transfers: Vec<Answer>,
+    pub(crate) certifies: Vec<Answer>,
+    pub(crate) writes: Vec<Answer>,
+    /// The epoch that a cancelled wait had been granted before.
+    pub(crate) cancelled_epoch: Option<u64>,
+    /// What every session holds.
+    pub(crate) grants: Vec<v1::SessionGrant>,
+    /// One list for each watch; watches beyond them say nothing.
+    pub(crate) watches: Vec<Vec<Said>>,
     pub(crate) leader: Option<SocketAddr>,
+    pub(crate) seen_many: Vec<v1::AcquireManyRequest>,
+    pub(crate) seen_cancels: Vec<v1::CancelWaitRequest>,
+    pub(crate) seen_releases: Vec<v1::ReleaseRequest>,
+    pub(crate) seen_transfers: Vec<v1::TransferRequest>,
+    pub(crate) seen_pages: usize,
+    pub(crate) seen_watches: Vec<v1::WatchRequest>,
+    pub(crate) seen_puts: Vec<v1::PutRecordRequest>,
+    pub(crate) seen_deletes: Vec<v1::DeleteRecordRequest>,
     pub(crate) seen_acquires: Vec<v1::AcquireRequest>,
     pub(crate) seen_opens: Vec<v1::OpenRequest>,
     pub(crate) seen_keepalives: usize,
@@ -54,7 +90,22 @@ impl Fake {
             script: Arc::new(Mutex::new(Script {
                 acquires: vec![Answer::Serve],
                 keepalives: vec![Answer::Serve],
+                many: vec![Answer::Serve],
+                transfers: vec![Answer::Serve],
+                certifies: vec![Answer::Refuse(Reason::EpochSuperseded)],
+                writes: vec![Answer::Serve],
+                cancelled_epoch: None,
+                grants: Vec::new(),
+                watches: Vec::new(),
                 leader: None,
+                seen_many: Vec::new(),
+                seen_cancels: Vec::new(),
+                seen_releases: Vec::new(),
+                seen_transfers: Vec::new(),
+                seen_pages: 0,
+                seen_watches: Vec::new(),
+                seen_puts: Vec::new(),
+                seen_deletes: Vec::new(),
                 seen_acquires: Vec::new(),
                 seen_opens: Vec::new(),
                 seen_keepalives: 0,
@@ -64,6 +115,8 @@ impl Fake {
         let server = tonic::transport::Server::builder()
             .add_service(SessionServiceServer::new(fake.clone()))
             .add_service(EpochServiceServer::new(fake.clone()))
+            .add_service(RecordServiceServer::new(fake.clone()))
+            .add_service(ClusterServiceServer::new(fake.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
         fake
@@ -91,6 +144,13 @@ impl Fake {
         let mut status = epoch_proto::refusal(reason, "refused by the test", &[]);
         *status.metadata_mut() = self.answer(()).metadata().clone();
         status
+    }
+
+    /// The next answer of one kind of call, noted as it is seen.
+    fn next(&self, see: impl FnOnce(&mut Script) -> &mut Vec<Answer>) -> Answer {
+        let mut answer = Answer::Serve;
+        self.script(|script| answer = next(see(script)));
+        answer
     }
 
     async fn play<T>(&self, answer: Answer, message: T) -> Result<Response<T>, Status> {
@@ -187,111 +247,29 @@ impl SessionService for Fake {
 
     async fn get(
         &self,
-        _request: Request<v1::GetSessionRequest>,
+        request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::SessionState>, Status> {
-        Err(self.refuse(Reason::Unimplemented))
+        // Two a page, whatever the limit: to be read on.
+        let from: usize = request
+            .get_ref()
+            .page
+            .as_deref()
+            .map_or(0, |page| page.parse().unwrap());
+        self.script(|script| script.seen_pages += 1);
+        let grants = self.seen(|script| script.grants.clone());
+        let to = (from + 2).min(grants.len());
+        Ok(self.answer(v1::SessionState {
+            holder: "agent".to_owned(),
+            grants: grants[from..to].to_vec(),
+            next_page: (to < grants.len()).then(|| to.to_string()),
+            ..v1::SessionState::default()
+        }))
     }
 
     async fn list(
         &self,
         _request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        Err(self.refuse(Reason::Unimplemented))
-    }
-}
-
-#[tonic::async_trait]
-impl EpochService for Fake {
-    async fn acquire(
-        &self,
-        request: Request<v1::AcquireRequest>,
-    ) -> Result<Response<v1::Grant>, Status> {
-        let request = request.into_inner();
-        let mut answer = Answer::Serve;
-        self.script(|script| {
-            script.seen_acquires.push(request.clone());
-            answer = next(&mut script.acquires);
-        });
-        let grant = v1::Grant {
-            scope: request.scope,
-            epoch: 42,
-            holder: "agent".to_owned(),
-            session_id: request.session_id,
-            certificate: "header.payload.signature".to_owned(),
-            incarnation: "01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
-            position: Some(v1::Position {
-                group: 0,
-                term: 1,
-                leader: 1,
-                index: 8,
-                offset: 0,
-            }),
-        };
-        self.play(answer, grant).await
-    }
-
-    async fn release(
-        &self,
-        _request: Request<v1::ReleaseRequest>,
-    ) -> Result<Response<v1::ReleaseResponse>, Status> {
-        Ok(self.answer(v1::ReleaseResponse { released: true }))
-    }
-
-    async fn revoke(
-        &self,
-        _request: Request<v1::RevokeRequest>,
-    ) -> Result<Response<v1::RevokeResponse>, Status> {
-        Err(self.refuse(Reason::NoQuorum))
-    }
-
-    async fn certify(
-        &self,
-        _request: Request<v1::CertifyRequest>,
-    ) -> Result<Response<v1::CertifyResponse>, Status> {
-        Err(self.refuse(Reason::EpochSuperseded))
-    }
-
-    async fn get(
-        &self,
-        _request: Request<v1::GetRequest>,
-    ) -> Result<Response<v1::ScopeState>, Status> {
-        Ok(self.answer(v1::ScopeState::default()))
-    }
-
-    async fn list(
-        &self,
-        _request: Request<v1::ListRequest>,
-    ) -> Result<Response<v1::ListResponse>, Status> {
-        Ok(self.answer(v1::ListResponse::default()))
-    }
-
-    async fn acquire_many(
-        &self,
-        _request: Request<v1::AcquireManyRequest>,
-    ) -> Result<Response<v1::AcquireManyResponse>, Status> {
-        Err(self.refuse(Reason::Unimplemented))
-    }
-
-    async fn cancel_wait(
-        &self,
-        _request: Request<v1::CancelWaitRequest>,
-    ) -> Result<Response<v1::CancelWaitResponse>, Status> {
-        Err(self.refuse(Reason::Unimplemented))
-    }
-
-    async fn transfer(
-        &self,
-        _request: Request<v1::TransferRequest>,
-    ) -> Result<Response<v1::TransferResponse>, Status> {
-        Err(self.refuse(Reason::Unimplemented))
-    }
-
-    type WatchStream = ReceiverStream<Result<v1::WatchResponse, Status>>;
-
-    async fn watch(
-        &self,
-        _request: Request<v1::WatchRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
         Err(self.refuse(Reason::Unimplemented))
     }
 }

@@ -1,0 +1,93 @@
+//! What a session holds, as the cluster sees it.
+
+use epoch_core::{Epoch, Position, RequestId, Scope, SessionHash};
+use epoch_proto::v1;
+use tonic::Code;
+
+use crate::error::Error;
+use crate::session::Session;
+
+/// The most rows a node returns in one page.
+const PAGE_ROWS_MAX: u32 = 1_000;
+
+/// A grant of a session, as the cluster lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The scope.
+    pub scope: Scope,
+    /// The grant's epoch.
+    pub epoch: Epoch,
+    /// The request id of its acquire; none when it was transferred to the session.
+    pub request_id: Option<RequestId>,
+    /// Where the grant stands in the log.
+    pub position: Position,
+    /// The text that is shown with it.
+    pub metadata: String,
+}
+
+impl Session {
+    /// What others are shown in place of the session's id, and name it by in a transfer.
+    #[must_use]
+    pub fn hash(&self) -> SessionHash {
+        self.id().hash()
+    }
+
+    /// The grants of this session, as the cluster has them. Of a session that takes and gives
+    /// back while they are read, each page is of its own moment.
+    ///
+    /// # Errors
+    /// As for every call; [`crate::ErrorKind::SessionLost`] once the session is lost.
+    pub async fn grants(&self) -> Result<Vec<Holding>, Error> {
+        Ok(self.holdings().await?.1)
+    }
+
+    /// The session's holder, and its grants.
+    pub(crate) async fn holdings(&self) -> Result<(String, Vec<Holding>), Error> {
+        self.check()?;
+        let mut holdings = Vec::new();
+        let mut page = None;
+        loop {
+            let request = v1::GetSessionRequest {
+                session_id: self.id().to_string(),
+                limit: PAGE_ROWS_MAX,
+                page,
+            };
+            let state = self.until_lost(self.client().get_session(request)).await?;
+            // After the first wait there are no more grants; a page without rows has no next.
+            let last = state.grants.is_empty() || !state.waits.is_empty();
+            for granted in state.grants {
+                holdings.push(holding(granted).map_err(|what| malformed(&what))?);
+            }
+            page = state.next_page;
+            if last || page.is_none() {
+                return Ok((state.holder, holdings));
+            }
+        }
+    }
+}
+
+fn holding(granted: v1::SessionGrant) -> Result<Holding, String> {
+    let position = granted.position.ok_or("a grant has no position")?;
+    let request_id = match granted.request_id {
+        0 => None,
+        id => Some(RequestId::new(id).map_err(|error| error.to_string())?),
+    };
+    Ok(Holding {
+        scope: granted.scope.parse().map_err(|error| format!("{error}"))?,
+        epoch: Epoch::new(granted.epoch).map_err(|error| error.to_string())?,
+        request_id,
+        position: Position {
+            group: position.group,
+            term: position.term,
+            leader: position.leader,
+            index: position.index,
+            offset: position.offset,
+        },
+        metadata: granted.metadata,
+    })
+}
+
+fn malformed(what: &str) -> Error {
+    let message = format!("the node's answer about the session is malformed: {what}");
+    Error::protocol(Code::Internal, message)
+}

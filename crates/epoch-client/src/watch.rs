@@ -1,0 +1,211 @@
+//! Watching scopes: each event once and in order, over reconnects and failovers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::ExponentialBackoff;
+use epoch_core::{Cursor, Scope};
+use epoch_proto::v1;
+use epoch_proto::v1::epoch_service_client::EpochServiceClient;
+use tokio::time::{Instant, timeout};
+use tonic::{Code, Status, Streaming};
+
+use crate::call::{refused, said};
+use crate::client::Client;
+use crate::error::Error;
+use crate::event::Event;
+use crate::pool::Node;
+use crate::retry::{Verdict, pauses};
+
+/// A node says about once a second how far the log has got. One that says nothing for so long is
+/// cut off, or stopped: the next one is asked.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watched {
+    /// Every scope.
+    All,
+    /// This scope only.
+    Scope(Scope),
+    /// Scopes that begin with this text, byte by byte.
+    Prefix(String),
+}
+
+/// Events from one point of the log on: each once and in the order of the log, whatever happens to
+/// nodes and connections meanwhile.
+///
+/// Nothing is read ahead beyond one answer of the node: who is slow falls behind on the node's
+/// side, goes on from there, and gets `WATCH_COMPACTED` once the node has forgotten what follows.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    watched: Watched,
+    /// Everything up to here has been received.
+    after: Option<Cursor>,
+    received: VecDeque<Event>,
+    stream: Option<(Arc<Node>, Streaming<v1::WatchResponse>)>,
+    pub(crate) silence_max: Duration,
+}
+
+impl Client {
+    /// Watches scopes, right after a cursor: of an event, or of a list. Without one, from now on:
+    /// what happens after this has returned is seen.
+    ///
+    /// # Errors
+    /// As for every call.
+    pub async fn watch(&self, watched: Watched, after: Option<Cursor>) -> Result<Watch, Error> {
+        let mut watch = Watch {
+            client: self.clone(),
+            watched,
+            after,
+            received: VecDeque::new(),
+            stream: None,
+            silence_max: SILENCE_MAX,
+        };
+        if after.is_none() {
+            // The first answer says from where: until then, no reconnect could go on there.
+            watch.receive().await?;
+        }
+        Ok(watch)
+    }
+}
+
+impl Watch {
+    /// The next event. It may be dropped while it waits: nothing is lost by it.
+    ///
+    /// # Errors
+    /// `WATCH_COMPACTED` when what follows is not known to the cluster any more: list the scopes,
+    /// and watch after that list's cursor. Unavailable when no node has answered for the time of a
+    /// call: asking again goes on where this ended. Any other refusal.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.received.pop_front() {
+                return Ok(event);
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// Everything up to here has been received, whether it was an event of these scopes or not. To
+    /// go on in another process, take the cursor of the last event that was dealt with.
+    #[must_use]
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.after
+    }
+
+    /// Receives one answer, over a new stream if need be.
+    async fn receive(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.client.options().deadline + self.silence_max;
+        let mut pauses = pauses();
+        loop {
+            let (node, status) = match self.attempt().await {
+                Ok(answer) => {
+                    let taken = self.take(answer);
+                    if taken.is_err() {
+                        // Its events are not to be passed over: the next attempt asks for them.
+                        self.stream = None;
+                    }
+                    return taken;
+                }
+                Err(failed) => failed,
+            };
+            self.stream = None;
+            self.failed(&node, status, deadline, &mut pauses).await?;
+        }
+    }
+
+    /// Passes on to the next node; an error ends it.
+    async fn failed(
+        &self,
+        node: &Arc<Node>,
+        status: Status,
+        deadline: Instant,
+        pauses: &mut ExponentialBackoff,
+    ) -> Result<(), Error> {
+        match self.client.judge(node, &status) {
+            Verdict::Refused | Verdict::Failed => return Err(refused(&status)),
+            Verdict::NotDone | Verdict::Unknown => {}
+        }
+        let pause = pauses.next().unwrap_or_default();
+        if Instant::now() + pause >= deadline {
+            let asked = self.client.pool().shown();
+            let message = format!("no node of {asked} serves the watch: {}", said(&status));
+            return Err(Error::unavailable(epoch_proto::reason_of(&status), message));
+        }
+        tracing::debug!(node = %node.endpoint, error = status.message(), "watching again");
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// The next answer of the stream, which is opened when there is none.
+    async fn attempt(&mut self) -> Result<v1::WatchResponse, (Arc<Node>, Status)> {
+        let (node, stream) = match &mut self.stream {
+            Some(open) => open,
+            None => {
+                let node = self.client.pool().pick();
+                let open = self
+                    .open(&node)
+                    .await
+                    .map_err(|status| (Arc::clone(&node), status))?;
+                self.stream.insert((node, open))
+            }
+        };
+        let answer = match timeout(self.silence_max, stream.message()).await {
+            Ok(Ok(Some(answer))) => return Ok(answer),
+            Ok(Ok(None)) => Status::unavailable("the node ended the watch"),
+            Ok(Err(status)) => status,
+            Err(_elapsed) => Status::deadline_exceeded("the node has fallen silent"),
+        };
+        Err((Arc::clone(node), answer))
+    }
+
+    async fn open(&self, node: &Arc<Node>) -> Result<Streaming<v1::WatchResponse>, Status> {
+        let (scope, prefix) = match &self.watched {
+            Watched::All => (String::new(), String::new()),
+            Watched::Scope(scope) => (scope.as_str().to_owned(), String::new()),
+            Watched::Prefix(prefix) => (String::new(), prefix.clone()),
+        };
+        let request = v1::WatchRequest {
+            scope,
+            prefix,
+            after: self.after.map(|cursor| cursor.to_string()),
+        };
+        let mut service = EpochServiceClient::new(node.channel.clone());
+        match timeout(
+            self.client.options().attempt_timeout,
+            service.watch(request),
+        )
+        .await
+        {
+            Ok(Ok(response)) => {
+                self.client.pool().answered(node, response.metadata());
+                Ok(response.into_inner())
+            }
+            Ok(Err(status)) => Err(status),
+            Err(_elapsed) => Err(Status::deadline_exceeded("the node did not answer in time")),
+        }
+    }
+
+    /// Takes over an answer's events. What has been received before is passed over, and a node
+    /// that is behind takes the cursor nowhere.
+    fn take(&mut self, answer: v1::WatchResponse) -> Result<(), Error> {
+        let malformed = |what: String| {
+            let message = format!("the node's answer to Watch is malformed: {what}");
+            Error::protocol(Code::Internal, message)
+        };
+        let events: Result<Vec<_>, _> = answer.events.into_iter().map(Event::read).collect();
+        let said: Result<Cursor, _> = answer.cursor.parse();
+        let events = events.map_err(malformed)?;
+        let said = said.map_err(|error| malformed(error.to_string()))?;
+        for event in events {
+            if self.after < Some(event.cursor) {
+                self.after = Some(event.cursor);
+                self.received.push_back(event);
+            }
+        }
+        self.after = self.after.max(Some(said));
+        Ok(())
+    }
+}
