@@ -4,6 +4,8 @@
 //! lost, before the cluster can hand its scopes on. A [`Grant`] is one scope held by it, with the
 //! certificate to attach to each write.
 //!
+//! # Hold one scope
+//!
 //! ```no_run
 //! use std::time::Duration;
 //!
@@ -32,6 +34,98 @@
 //! # }
 //! # async fn write_report(certificate: &str) {}
 //! ```
+//!
+//! # Hold many scopes
+//!
+//! One session, and so one lease, covers them all. [`Session::acquire_many`] takes up to 64 of
+//! them, all or none: who takes them one by one may hold what another waits for.
+//!
+//! ```no_run
+//! use epoch_client::Session;
+//! use epoch_core::{Reason, Scope};
+//!
+//! # async fn example(session: Session) -> Result<(), Box<dyn std::error::Error>> {
+//! let scopes: [Scope; 2] = ["accounts/1".parse()?, "accounts/2".parse()?];
+//! match session.acquire_many(&scopes).await {
+//!     Ok(grants) => {
+//!         for grant in &grants {
+//!             println!("{} at epoch {}", grant.scope(), grant.epoch());
+//!         }
+//!         tokio::select! {
+//!             () = move_money() => {}
+//!             // One of them may be lost alone, by a revoke.
+//!             () = grants[0].lost() => {}
+//!             () = grants[1].lost() => {}
+//!         }
+//!     }
+//!     Err(error) if error.reason() == Some(Reason::ScopeHeld) => println!("{error}"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! # async fn move_money() {}
+//! ```
+//!
+//! # Run a job
+//!
+//! Wait until it is one's turn, go on where the last holder stopped, and stop when told to. The
+//! record takes a write from the current grant only, so a checkpoint is never put back by a
+//! holder that came too late.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use epoch_client::{Client, RecordOptions, Session};
+//! use epoch_core::{Reason, Scope};
+//!
+//! # async fn example(client: Client, session: Session) -> Result<(), Box<dyn std::error::Error>> {
+//! let scope: Scope = "jobs/nightly".parse()?;
+//! let grant = session
+//!     .request(&scope)
+//!     .wait(Duration::from_secs(3_600))
+//!     .metadata("nightly build, host 3")
+//!     .send()
+//!     .await?;
+//!
+//! let checkpoint = client.get_record(&scope).await?.value.unwrap_or_default();
+//! let done: u64 = String::from_utf8(checkpoint)?.parse().unwrap_or(0);
+//! for step in done..100 {
+//!     tokio::select! {
+//!         () = do_step(step, &grant.certificate()) => {}
+//!         // The step is broken off; the next holder begins it again.
+//!         () = grant.lost() => return Ok(()),
+//!     }
+//!     let checkpoint = (step + 1).to_string();
+//!     match grant.put_record(checkpoint, RecordOptions::default()).await {
+//!         Ok(_written) => {}
+//!         Err(error) if error.reason() == Some(Reason::EpochSuperseded) => return Ok(()),
+//!         Err(error) => return Err(error.into()),
+//!     }
+//! }
+//! grant.release().await?;
+//! # Ok(())
+//! # }
+//! # async fn do_step(step: u64, certificate: &str) {}
+//! ```
+//!
+//! A job that is to go on elsewhere hands its grant over with [`Grant::transfer`], and the other
+//! session takes it with [`Session::adopt`].
+//!
+//! # Watch
+//!
+//! ```no_run
+//! # async fn example(client: epoch_client::Client) -> Result<(), epoch_client::Error> {
+//! use epoch_client::Watched;
+//!
+//! let mut watch = client.watch(Watched::Prefix("jobs/".to_owned()), None).await?;
+//! loop {
+//!     let event = watch.next().await?;
+//!     println!("{} {} {}", event.kind, event.scope, event.epoch);
+//! }
+//! # }
+//! ```
+//!
+//! # Errors
 //!
 //! Every call works to one overall deadline, and goes on to the next node when one does not
 //! answer, with the same request id. When the deadline ends first, the outcome is unknown:
