@@ -37,7 +37,7 @@ impl History {
             incarnation: certificate.incarnation(),
             epoch: certificate.epoch(),
             session,
-            request_id,
+            request_id: Some(request_id),
             sent: span.sent_ns,
             returned: span.returned_ns,
         });
@@ -123,7 +123,7 @@ mod tests {
                 index: 1,
                 offset: 0,
             },
-            request_id: RequestId::new(request_id).unwrap(),
+            request_id: RequestId::new(request_id).ok(),
             sent,
             returned: sent + 1,
         }

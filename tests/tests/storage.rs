@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_machine::Loader;
+use epoch_machine::{Loader, StandingRow};
 use epoch_store::RealFs;
 use epoch_store::snapshot::{self, Snapshots};
 use epoch_tests::cluster::Cluster;
@@ -119,15 +119,21 @@ fn plant_divergence(folder: &Path) -> Result<()> {
     for mut row in state.scope_rows() {
         if row.scope.as_str().starts_with("keep/")
             && !planted
-            && let Some(held) = &mut row.held
+            && let StandingRow::Held(held) = &mut row.standing
         {
             held.offset ^= 0x10;
             planted = true;
         }
         loader.scope(row)?;
     }
-    for (session, request_id, scope) in state.spent_rows() {
-        loader.spent(session, request_id, &scope)?;
+    for row in state.spent_rows() {
+        loader.spent(row)?;
+    }
+    for row in state.wait_rows() {
+        loader.wait(row)?;
+    }
+    for row in state.record_rows() {
+        loader.record(row)?;
     }
     ensure!(planted, "no row to change");
     std::fs::remove_file(&newest.path)?;

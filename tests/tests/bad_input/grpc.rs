@@ -1,7 +1,7 @@
 //! Over gRPC.
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_core::Reason::{InvalidArgument, SessionExpired, Unimplemented};
+use epoch_core::Reason::{InvalidArgument, SessionExpired};
 use epoch_proto::v1::epoch_service_client::EpochServiceClient;
 use epoch_proto::v1::session_service_client::SessionServiceClient;
 use epoch_proto::v1::{
@@ -67,28 +67,28 @@ async fn grpc_calls_that_cannot_be_answered_are_refused() -> Result<()> {
     let setting = Setting::new().await?;
     let mut epochs = EpochServiceClient::new(setting.channel()?);
     let good = acquire_request(&setting);
-    let wait = Some(Duration {
-        seconds: 1,
+    let two_days = Some(Duration {
+        seconds: 2 * 24 * 3_600,
         nanos: 0,
     });
     for request in [
         AcquireRequest {
-            wait,
+            wait: two_days,
             ..good.clone()
         },
         AcquireRequest {
-            reissue: true,
+            lock_delay: two_days,
             ..good.clone()
         },
         AcquireRequest {
-            lock_delay: wait,
+            metadata: "m".repeat(1_025),
             ..good.clone()
         },
     ] {
         setting.check(
-            "not offered",
+            "out of bounds",
             epochs.acquire(request).await.map(drop),
-            Unimplemented,
+            InvalidArgument,
         );
     }
     let unknown = AcquireRequest {
@@ -268,8 +268,8 @@ async fn grpc_bytes_that_are_no_message_are_refused() -> Result<()> {
         );
     }
     for path in [
-        "/epochd.v1.EpochService/Watch",
-        "/epochd.v1.RecordService/Put",
+        "/epochd.v1.EpochService/NoSuch",
+        "/epochd.v1.TrustService/Bundle",
         "/no.such/Thing",
     ] {
         let status = raw::call(&setting.channel()?, path, Vec::new()).await;

@@ -250,17 +250,17 @@ async fn json_session_ids_that_are_none_are_refused_without_an_echo() -> Result<
 async fn what_is_not_offered_yet_says_so_and_unknown_paths_are_told_apart() -> Result<()> {
     let setting = Setting::new().await?;
     for (name, value) in [
-        ("wait", json!("1s")),
-        ("reissue", json!(true)),
-        ("lock_delay", json!("1s")),
+        ("wait", json!("25h")),
+        ("lock_delay", json!("25h")),
+        ("metadata", json!("m".repeat(1_025))),
     ] {
         let mut body = json!({ "scope": "s", "session_id": setting.session, "request_id": 2 });
         body[name] = value;
         setting
-            .refuses("/v1/acquire", body.to_string().as_bytes(), Unimplemented)
+            .refuses("/v1/acquire", body.to_string().as_bytes(), InvalidArgument)
             .await?;
     }
-    for path in ["/v1/record", "/v1/watch", "/v1/transfer", "/v1/bundle"] {
+    for path in ["/v1/bundle"] {
         setting.refuses(path, b"{}", Unimplemented).await?;
         let answer = setting.client.get(path, &[]).await?;
         setting.expect(path, &answer, 501, Some(Unimplemented));

@@ -11,7 +11,6 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::failure::Failure;
 use super::{Api, Result};
 
 /// Keepalives of one stream that are under way at once; more wait in the connection.
@@ -170,9 +169,14 @@ impl EpochService for Api {
 
     async fn watch(
         &self,
-        _request: Request<v1::WatchRequest>,
+        request: Request<v1::WatchRequest>,
     ) -> std::result::Result<Response<Self::WatchStream>, Status> {
-        self.answer(Err(Failure::unimplemented("watch")))
+        let api = self.clone();
+        let watch = Api::watch(self, &request.into_inner()).map(|answers| {
+            let answers = answers.map(move |said| api.counted(said).map_err(Status::from));
+            Box::pin(answers) as Self::WatchStream
+        });
+        self.answer(watch)
     }
 }
 

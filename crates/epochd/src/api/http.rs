@@ -23,7 +23,7 @@ const JWKS_MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=600"
 
 /// What later versions offer here: refused as such, so that a client can tell it from a typing
 /// error.
-const LATER: &[&str] = &["/v1/watch", "/v1/bundle"];
+const LATER: &[&str] = &["/v1/bundle"];
 
 /// The JSON surface, to be merged with the gRPC routes; `layered` gets all of them.
 pub(crate) fn router(api: Api, grpc: Router) -> Router {
@@ -40,6 +40,7 @@ pub(crate) fn router(api: Api, grpc: Router) -> Router {
         .route("/v1/revoke", post(revoke))
         .route("/v1/scope", get(scope))
         .route("/v1/scopes", get(scopes))
+        .route("/v1/watch", get(watch))
         .route(
             "/v1/record",
             get(record).put(put_record).delete(delete_record),
@@ -325,6 +326,31 @@ reads! {
     scopes => list, ListRequest;
     list_sessions => list_sessions, ListSessionsRequest;
     record => get_record, GetRecordRequest;
+}
+
+/// One JSON object a line, as they come; a refusal is the last line, as `{"error": …}`.
+async fn watch(State(api): State<Api>, uri: Uri, query: Query_<v1::WatchRequest>) -> Response {
+    let request = check_query(&uri).and_then(|()| parse_query(query));
+    let said = match api.counted(request.and_then(|request| api.watch(&request))) {
+        Ok(said) => said,
+        Err(failure) => return failure.into_response(),
+    };
+    let lines = futures::StreamExt::map(said, move |said| {
+        let line = match api.counted(said) {
+            Ok(said) => serde_json::to_string(&said),
+            Err(failure) => serde_json::to_string(&serde_json::json!({"error": {
+                "reason": failure.reason.as_str(),
+                "detail": failure.message,
+            }})),
+        };
+        line.map(|line| line + "\n")
+    });
+    let mut response = Response::new(axum::body::Body::from_stream(lines));
+    let content_type = HeaderValue::from_static("application/x-ndjson");
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 async fn cluster(State(api): State<Api>) -> Response {

@@ -12,6 +12,7 @@ mod parse;
 mod reads;
 mod records;
 mod sessions;
+mod watches;
 
 use std::sync::Arc;
 

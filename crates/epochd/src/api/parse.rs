@@ -1,8 +1,8 @@
 //! Requests into values that are always valid; every error names its field.
 
 use epoch_core::{
-    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Epoch, GrantsDigest, Holder, IntentId, OpenId, RequestId,
-    Scope, SessionHash, SessionId,
+    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Cursor, Epoch, GrantsDigest, Holder, IntentId, OpenId,
+    RequestId, Scope, SessionHash, SessionId,
 };
 use epoch_machine::{
     LockDelay, Metadata, SCOPES_MAX, Scopes, ScopesError, Terms, Ttl, Value, Wait,
@@ -125,6 +125,10 @@ pub(super) fn scopes(names: &[String]) -> Result<Scopes, Failure> {
     let scopes = names.iter().map(|name| Scope::parse(name));
     let scopes = scopes.collect::<Result<_, _>>();
     Scopes::new(scopes.map_err(|error| refused(&error))?).map_err(|error| refused(&error))
+}
+
+pub(super) fn cursor(text: &str) -> Result<Cursor, Failure> {
+    text.parse().map_err(|error| Failure::field("after", error))
 }
 
 pub(super) fn session_hash(text: &str) -> Result<SessionHash, Failure> {

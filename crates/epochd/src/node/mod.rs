@@ -10,6 +10,7 @@ mod proposer;
 mod queues;
 mod timers;
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub(crate) struct Node {
     /// Leadership checks for keepalives.
     pub(crate) keepalives: Checks,
     pub(crate) watches: Watches,
+    /// How many watches it serves.
+    pub(crate) watching: AtomicUsize,
     leases: Mutex<Leases>,
     queues: Mutex<Queues>,
     delays: Mutex<Delays>,
@@ -102,6 +105,7 @@ impl Node {
             reads,
             keepalives,
             watches,
+            watching: AtomicUsize::new(0),
             leases: Mutex::default(),
             queues: Mutex::default(),
             delays: Mutex::default(),

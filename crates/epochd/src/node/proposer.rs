@@ -191,6 +191,9 @@ mod tests {
                 offset: 0,
             },
             request_id: RequestId::new(1).unwrap(),
+            terms: epoch_machine::Terms::default(),
+            wait: epoch_machine::Wait::default(),
+            reissue: false,
         };
         Waiting {
             bytes: command_bytes(&command),
@@ -236,6 +239,7 @@ mod tests {
             open_id: OpenId(Uuid::nil()),
             holder: Holder::parse(&"h".repeat(256)).unwrap(),
             ttl: epoch_machine::Ttl::from_ms(1_000).unwrap(),
+            stall_limit: None,
         };
         assert!(command_bytes(&open) < BATCH_BYTES_MAX / 100);
     }

@@ -6,7 +6,6 @@ use epoch_core::{ClusterId, Incarnation, NodeId};
 use epoch_machine::State;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
 use uuid::Uuid;
 
@@ -14,8 +13,10 @@ use super::Consensus;
 use super::identity::Identity;
 use super::types::{AppliedMeta, LeaderId, LogId, ProcessId, StoredMembership};
 use crate::metrics::Metrics;
+use crate::raft::Happenings;
 use crate::seed::{Addresses, Seed};
 use crate::settings::{Storage, Timing};
+use crate::watch::Watches;
 
 const CLUSTER: ClusterId = ClusterId(Uuid::from_u128(1));
 const INCARNATION: Incarnation = Incarnation(Uuid::from_u128(2));

@@ -62,7 +62,7 @@ impl Node {
             snapshots.clone(),
             upkeep.clone(),
             Hashes::new(me),
-            tokio::sync::mpsc::unbounded_channel().0,
+            crate::raft::Happenings::new(crate::watch::Watches::default()).0,
             Metrics::new(me),
         );
         Self {
@@ -87,6 +87,7 @@ impl Node {
                     open_id: OpenId(Uuid::from_u128(index.into())),
                     holder: Holder::parse("agent").unwrap(),
                     ttl: Ttl::from_ms(10_000).unwrap(),
+                    stall_limit: None,
                 }],
             };
             let place = epoch_machine::Entry { leadership, index };
