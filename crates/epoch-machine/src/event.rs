@@ -96,6 +96,8 @@ pub struct GrantEvent {
     pub epoch: Epoch,
     /// The epoch that ended by it.
     pub ended: Option<Epoch>,
+    /// The request id that a new grant answers.
+    pub request_id: Option<RequestId>,
     /// The new holder, or the one that lost it.
     pub who: Option<(Holder, SessionId)>,
 }

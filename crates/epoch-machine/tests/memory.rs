@@ -41,6 +41,7 @@ fn applied(state: &mut State, index: u64, commands: Vec<Command>) -> Vec<Outcome
         &batch,
     )
     .unwrap()
+    .outcomes
 }
 
 #[test]
@@ -54,6 +55,7 @@ fn a_held_scope_of_64_bytes_takes_at_most_400() {
         open_id: OpenId(Uuid::from_u128(number.into())),
         holder: Holder::parse("agent").unwrap(),
         ttl: Ttl::from_ms(10_000).unwrap(),
+        stall_limit: None,
     };
     let outcomes = applied(&mut state, 1, (0..SESSIONS).map(open).collect());
     let sessions: Vec<SessionId> = outcomes
@@ -74,6 +76,9 @@ fn a_held_scope_of_64_bytes_takes_at_most_400() {
                 scope: Scope::parse(&format!("{spread:016x}/{:0>47}", "")).unwrap(),
                 session: *session,
                 request_id: RequestId::new(index + 1).unwrap(),
+                terms: epoch_machine::Terms::default(),
+                wait: epoch_machine::Wait::default(),
+                reissue: false,
             }
         };
         applied(

@@ -199,6 +199,7 @@ mod tests {
             scope: scope.into(),
             epoch: Epoch::new(index).unwrap(),
             ended: None,
+            request_id: None,
             who: None,
         }
     }

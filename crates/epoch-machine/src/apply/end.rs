@@ -21,7 +21,14 @@ impl Applying<'_> {
                 let name = self.state.name_of(scope);
                 self.end_grant(&name, SessionKey::from(session));
                 let who = Some((grant.holder, grant.session));
-                self.grant_event(GrantEventKind::Released, &name, epoch, Some(epoch), who);
+                self.grant_event(
+                    GrantEventKind::Released,
+                    &name,
+                    epoch,
+                    Some(epoch),
+                    None,
+                    who,
+                );
                 self.hand_over(name, epoch);
                 Ok(Outcome::Released { released: true })
             }
@@ -116,7 +123,7 @@ impl Applying<'_> {
             self.end_grant(&name, session);
         }
         let ended = held_by.map(|(epoch, _)| epoch);
-        self.grant_event(GrantEventKind::Revoked, &name, burnt, ended, who);
+        self.grant_event(GrantEventKind::Revoked, &name, burnt, ended, None, who);
         self.hand_over(name, burnt);
         Ok(Outcome::Revoked {
             scope: scope.clone(),

@@ -71,7 +71,7 @@ impl Applying<'_> {
             },
         );
         let who = Some((grant.holder.clone(), grant.session));
-        self.grant_event(kind, name, epoch, ended, who);
+        self.grant_event(kind, name, epoch, ended, request_id, who);
         Ok(grant)
     }
 

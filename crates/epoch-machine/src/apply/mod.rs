@@ -9,7 +9,7 @@ mod waits;
 
 use std::sync::Arc;
 
-use epoch_core::{Cursor, Epoch, Holder, NodeId, Position, SessionId};
+use epoch_core::{Cursor, Epoch, Holder, NodeId, Position, RequestId, SessionId};
 
 use crate::command::{Batch, Command, Entry, PublicKey, SessionKey};
 use crate::epoch_rule;
@@ -151,6 +151,7 @@ impl Applying<'_> {
         scope: &Arc<str>,
         epoch: Epoch,
         ended: Option<Epoch>,
+        request_id: Option<RequestId>,
         who: Option<(Holder, SessionId)>,
     ) {
         // 4,096 commands of at most 4,000,000 grants each: an entry's events can be counted in 32
@@ -166,6 +167,7 @@ impl Applying<'_> {
             scope: Arc::clone(scope),
             epoch,
             ended,
+            request_id,
             who,
         }));
     }

@@ -102,7 +102,7 @@ impl Applying<'_> {
             } else {
                 GrantEventKind::Released
             };
-            self.grant_event(kind, name, epoch, Some(epoch), Some(who.clone()));
+            self.grant_event(kind, name, epoch, Some(epoch), None, Some(who.clone()));
             match delay.filter(|delay| expired && !delay.is_zero()) {
                 Some(delay) => self.begin_delay(name, epoch, delay),
                 None => self.hand_over(Arc::clone(name), epoch),

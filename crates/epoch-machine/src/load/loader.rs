@@ -44,6 +44,8 @@ pub enum LoadError {
 pub struct Loader {
     state: State,
     scopes: Vec<(Arc<str>, Row)>,
+    /// The origin of the grant before.
+    last_origin: Arc<Origin>,
     /// The scope of the wait before.
     last_queue: Option<Arc<str>>,
 }
@@ -65,6 +67,7 @@ impl Loader {
             }
         }
         Ok(Self {
+            last_origin: Arc::clone(&state.origin),
             state,
             scopes: Vec::new(),
             last_queue: None,
@@ -110,8 +113,8 @@ impl Loader {
                     terms: held.terms,
                     before: held.before,
                 };
-                if *self.state.origin != origin {
-                    self.state.origin = self.shared(origin);
+                if *self.last_origin != origin {
+                    self.last_origin = self.shared(origin);
                 }
                 Standing::Held(Held {
                     session_index: held.session.index,
@@ -119,7 +122,7 @@ impl Loader {
                     request_id: held.request_id,
                     index: held.index,
                     offset: held.offset,
-                    origin: Arc::clone(&self.state.origin),
+                    origin: Arc::clone(&self.last_origin),
                 })
             }
         };

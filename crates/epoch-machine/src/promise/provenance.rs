@@ -91,7 +91,9 @@ mod tests {
                 })
             );
         }
-        let shared = [good[0].clone(), committed("c", 1, 5, 0)];
+        let elsewhere = [good[0].clone(), committed("c", 1, 5, 0)];
+        assert_eq!(provenance(&elsewhere, &log), Ok(()));
+        let shared = [good[0].clone(), committed("a", 3, 5, 0)];
         assert!(matches!(
             provenance(&shared, &log),
             Err(Violation::SharedPosition { .. })

@@ -6,6 +6,7 @@ use crate::apply;
 use crate::command::{Batch, Command, Entry, Leadership};
 use crate::outcome::{ForeignLeadership, Grant, Outcome, Refusal};
 use crate::rows::Row;
+use crate::terms::{Terms, Wait};
 
 #[test]
 fn a_free_scope_is_granted_with_all_that_a_certificate_says() {
@@ -17,8 +18,9 @@ fn a_free_scope_is_granted_with_all_that_a_certificate_says() {
         epoch: first_epoch(WALL_MS),
         holder: epoch_core::Holder::parse("agent").unwrap(),
         session,
-        request_id: epoch_core::RequestId::new(9).unwrap(),
+        request_id: epoch_core::RequestId::new(9).ok(),
         position: machine.position(),
+        terms: Terms::default(),
     };
     assert_eq!(
         outcome,
@@ -28,7 +30,7 @@ fn a_free_scope_is_granted_with_all_that_a_certificate_says() {
         }
     );
 
-    let state = machine.state.scope(&scope("a")).unwrap();
+    let state = machine.state.scope(&scope("a"), 1).held.unwrap();
     assert_eq!((state.epoch, state.position), (grant.epoch, grant.position));
     assert_eq!(
         (state.holder, state.session),
@@ -148,6 +150,9 @@ fn epochs_rise_in_a_batch_and_over_a_clock_that_steps_back() {
         scope: scope("a"),
         session,
         request_id: epoch_core::RequestId::new(id).unwrap(),
+        terms: Terms::default(),
+        wait: Wait::default(),
+        reissue: false,
     };
     let release = |number| Command::Release {
         scope: scope("a"),
@@ -194,10 +199,7 @@ fn a_scope_without_epochs_left_is_refused_and_others_go_on() {
     let mut machine = Machine::new();
     machine.wall_ms = (1 << 43) - 1;
     let (session, last) = (machine.open(1), EPOCH_EXCLUSIVE_MAX - 1);
-    let row = Row {
-        epoch: epoch(last),
-        held: None,
-    };
+    let row = Row::free(epoch(last));
     machine.state.rows.put_scope("a".into(), row);
     machine.state.free.insert((epoch(last), "a".into()));
     let exhausted = refused(Refusal::EpochExhausted);

@@ -101,7 +101,7 @@ fn no_more_grants_are_made_than_are_kept() {
             index: 1_000,
             offset: 0,
         };
-        ((key, RequestId::new(id).unwrap()), Arc::clone(&name))
+        (key, RequestId::new(id).ok(), Arc::clone(&name))
     });
     machine.state.bound.extend(filler.take(GRANTS_MAX - 1));
     let grant = machine.acquire("a", session, 1);

@@ -1,11 +1,12 @@
-use std::sync::Arc;
-
 use super::hash::hash_of_rows;
 use super::machine::Machine;
 use super::shadow::Shadow;
 use crate::changes::{Changes, RowChange};
 use crate::command::SessionKey;
+use crate::load::StandingRow;
+use crate::rows::SpentUse;
 use crate::state::SPENT_IDS_KEPT;
+use crate::terms::LockDelay;
 
 /// What one step changed, each row by a word.
 fn changed(machine: &mut Machine) -> Vec<String> {
@@ -14,6 +15,8 @@ fn changed(machine: &mut Machine) -> Vec<String> {
         RowChange::Session(key, row) => format!("session {} {}", key.index, row.is_some()),
         RowChange::Scope(name, row) => format!("scope {name} {}", row.is_some()),
         RowChange::Spent(_, id, scope) => format!("spent {id} {}", scope.is_some()),
+        RowChange::Wait(name, _, row) => format!("wait {name} {}", row.is_some()),
+        RowChange::Record(name, row) => format!("record {name} {}", row.is_some()),
     };
     machine.state.changed_rows(&changes).map(word).collect()
 }
@@ -86,13 +89,19 @@ fn changes_of_two_stretches_become_one() {
         RowChange::Session(..),
         RowChange::Scope(a, Some(_)),
         RowChange::Scope(b, Some(row)),
-        RowChange::Spent(key, _, Some(scope)),
+        RowChange::Spent(key, _, Some(spent)),
     ] = rows.as_slice()
     else {
         panic!("{rows:?}")
     };
-    assert_eq!((&**a, &**b, row.held.is_none()), ("a", "b", true));
-    assert_eq!((*key, scope), (SessionKey::from(&session), &Arc::from("b")));
+    assert_eq!(
+        (&**a, &**b, &row.standing),
+        ("a", "b", &StandingRow::Free(LockDelay::default()))
+    );
+    assert_eq!(
+        (*key, spent.scope.as_str(), spent.what),
+        (SessionKey::from(&session), "b", SpentUse::Grant)
+    );
 }
 
 /// Random runs are too short for a session to forget an id.

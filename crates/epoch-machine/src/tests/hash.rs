@@ -9,9 +9,13 @@ use super::machine::{epoch, scope};
 use super::random::Random;
 use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
 use crate::hash::StateHash;
-use crate::load::{Head, HeldRow, Loader, ScopeRow, SessionRow};
-use crate::rows::{Held, Row};
+use crate::load::{
+    Head, HeldRow, Loader, RecordRow, ScopeRow, SessionRow, SpentRow, StandingRow, WaitRow,
+};
+use crate::record::{DoneIntent, IntentDigest, Record, Value};
+use crate::rows::{Held, Origin, Place, Row, Spent, SpentUse, Standing, Waiting};
 use crate::state::{SessionState, State};
+use crate::terms::{LockDelay, Metadata, Terms, Wait};
 
 /// The hash by the table in its documentation, from the rows that go into a snapshot.
 pub(super) fn hash_of_rows(state: &State) -> StateHash {
@@ -23,6 +27,10 @@ pub(super) fn hash_of_rows(state: &State) -> StateHash {
         let length = u32::try_from(text.len()).unwrap();
         [&length.to_le_bytes()[..], text.as_bytes()].concat()
     };
+    let terms = |terms: &Terms| {
+        let delay = terms.lock_delay.ms().to_le_bytes();
+        [&delay[..], &text(terms.metadata.as_str())].concat()
+    };
     let mut rows: Vec<Vec<u8>> = Vec::new();
     rows.extend(state.session_rows().map(|row| {
         [
@@ -31,29 +39,85 @@ pub(super) fn hash_of_rows(state: &State) -> StateHash {
             row.open_id.0.as_bytes(),
             &text(row.holder.as_str()),
             &row.ttl.ms().to_le_bytes(),
+            &row.stall_limit.map_or(0, Ttl::ms).to_le_bytes(),
             &row.forgotten.to_le_bytes(),
         ]
         .concat()
     }));
     rows.extend(state.scope_rows().map(|row| {
-        let held = row.held.map_or(vec![0], |held| {
-            [
-                &[1][..],
-                &key_bytes(held.session),
-                &held.request_id.get().to_le_bytes(),
-                &held.index.to_le_bytes(),
-                &held.offset.to_le_bytes(),
-                &held.leadership.term.to_le_bytes(),
-                &held.leadership.node.to_le_bytes(),
-            ]
-            .concat()
-        });
+        let standing = match row.standing {
+            StandingRow::Free(delay) => [&[0][..], &delay.ms().to_le_bytes()].concat(),
+            StandingRow::Held(held) => {
+                let before = held.before.map_or(vec![0], |(key, epoch)| {
+                    [&[1][..], &key_bytes(key), &epoch.get().to_le_bytes()].concat()
+                });
+                [
+                    &[1][..],
+                    &key_bytes(held.session),
+                    &held.request_id.map_or(0, RequestId::get).to_le_bytes(),
+                    &held.index.to_le_bytes(),
+                    &held.offset.to_le_bytes(),
+                    &held.leadership.term.to_le_bytes(),
+                    &held.leadership.node.to_le_bytes(),
+                    &terms(&held.terms),
+                    &before,
+                ]
+                .concat()
+            }
+        };
         let epoch = row.epoch.get().to_le_bytes();
-        [&[2][..], &text(row.scope.as_str()), &epoch, &held].concat()
+        [&[2][..], &text(row.scope.as_str()), &epoch, &standing].concat()
     }));
-    rows.extend(state.spent_rows().map(|(key, id, scope)| {
-        let id = id.get().to_le_bytes();
-        [&[3][..], &key_bytes(key), &id, &text(scope.as_str())].concat()
+    rows.extend(state.spent_rows().map(|row| {
+        let id = row.request_id.get().to_le_bytes();
+        let what = match row.what {
+            SpentUse::Grant => 1,
+            SpentUse::WaitExpired => 2,
+            SpentUse::WaitCancelled => 3,
+        };
+        let scope = text(row.scope.as_str());
+        [&[3][..], &key_bytes(row.session), &id, &scope, &[what]].concat()
+    }));
+    rows.extend(state.wait_rows().map(|row| {
+        [
+            &[6][..],
+            &text(row.scope.as_str()),
+            &row.index.to_le_bytes(),
+            &row.offset.to_le_bytes(),
+            &key_bytes(row.session),
+            &row.request_id.get().to_le_bytes(),
+            &row.wait.ms().to_le_bytes(),
+            &terms(&row.terms),
+        ]
+        .concat()
+    }));
+    rows.extend(state.record_rows().map(|row| {
+        let record = row.record;
+        let length = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
+        let value = record.value.map_or(vec![0], |value| {
+            let bytes = value.as_bytes();
+            [&[1][..], &length(bytes.len()), bytes].concat()
+        });
+        let intents: Vec<u8> = record
+            .intents
+            .iter()
+            .flat_map(|done| {
+                let revision = done.revision.to_le_bytes();
+                let effect = [u8::from(done.had_effect)];
+                let intent = done.intent;
+                [&intent.id[..], &intent.payload, &revision, &effect].concat()
+            })
+            .collect();
+        [
+            &[7][..],
+            &text(row.scope.as_str()),
+            &record.revision.to_le_bytes(),
+            &record.epoch.get().to_le_bytes(),
+            &value,
+            &length(record.intents.len()),
+            &intents,
+        ]
+        .concat()
     }));
     rows.extend(
         head.keys
@@ -78,6 +142,32 @@ fn key(index: u64, offset: u32) -> SessionKey {
     SessionKey { index, offset }
 }
 
+fn origin(term: u64, node: u64) -> Arc<Origin> {
+    Arc::new(Origin {
+        leadership: Leadership { term, node },
+        terms: Terms::default(),
+        before: None,
+    })
+}
+
+fn spent(scope: &str, what: SpentUse) -> Spent {
+    Spent {
+        scope: scope.into(),
+        what,
+    }
+}
+
+fn done(id: u8, payload: u8, revision: u64, had_effect: bool) -> DoneIntent {
+    DoneIntent {
+        intent: IntentDigest {
+            id: [id; 16],
+            payload: [payload; 16],
+        },
+        revision,
+        had_effect,
+    }
+}
+
 fn request_id(id: u64) -> RequestId {
     RequestId::new(id).unwrap()
 }
@@ -93,40 +183,84 @@ fn the_hash_of_a_fixed_state_never_changes() {
         keys: vec![(1, [0x11; 32]), (2, [0x22; 32])],
     })
     .unwrap();
+    let session = SessionRow {
+        key: key(3, 1),
+        open_id: OpenId(Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10)),
+        holder: Holder::parse("agent/\u{e9}").unwrap(),
+        ttl: Ttl::from_ms(10_000).unwrap(),
+        stall_limit: Ttl::from_ms(60_000).ok(),
+        forgotten: 4,
+    };
+    let other = SessionRow {
+        key: key(4, 0),
+        open_id: OpenId(Uuid::from_u128(0x1102_0304_0506_0708_090a_0b0c_0d0e_0f10)),
+        holder: Holder::parse("other").unwrap(),
+        ttl: session.ttl,
+        stall_limit: None,
+        forgotten: 0,
+    };
+    loader.session(session).unwrap();
+    loader.session(other).unwrap();
+    let held = HeldRow {
+        session: key(3, 1),
+        request_id: Some(request_id(9)),
+        leadership: Leadership { term: 6, node: 2 },
+        index: 12,
+        offset: 5,
+        terms: Terms {
+            lock_delay: LockDelay::from_ms(5_000).unwrap(),
+            metadata: Metadata::new("run 7").unwrap(),
+        },
+        before: Some((key(2, 0), epoch(1_843_200_000_000_000))),
+    };
+    let scope_row = |name, number, standing| ScopeRow {
+        scope: scope(name),
+        epoch: epoch(number),
+        standing,
+    };
+    let free = StandingRow::Free(LockDelay::default());
+    for row in [
+        scope_row(
+            "reports/held",
+            1_843_200_000_000_001,
+            StandingRow::Held(held),
+        ),
+        scope_row("reports/free", 1_843_200_000_000_002, free),
+    ] {
+        loader.scope(row).unwrap();
+    }
     loader
-        .session(SessionRow {
-            key: key(3, 1),
-            open_id: OpenId(Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10)),
-            holder: Holder::parse("agent/\u{e9}").unwrap(),
-            ttl: Ttl::from_ms(10_000).unwrap(),
-            forgotten: 4,
-        })
-        .unwrap();
-    loader
-        .scope(ScopeRow {
-            scope: scope("reports/held"),
-            epoch: epoch(1_843_200_000_000_001),
-            held: Some(HeldRow {
-                session: key(3, 1),
-                request_id: request_id(9),
-                leadership: Leadership { term: 6, node: 2 },
-                index: 12,
-                offset: 5,
-            }),
-        })
-        .unwrap();
-    loader
-        .scope(ScopeRow {
+        .spent(SpentRow {
+            session: key(3, 1),
+            request_id: request_id(5),
             scope: scope("reports/free"),
-            epoch: epoch(1_843_200_000_000_002),
-            held: None,
+            what: SpentUse::WaitExpired,
         })
         .unwrap();
     loader
-        .spent(key(3, 1), request_id(5), &scope("reports/free"))
+        .wait(WaitRow {
+            scope: scope("reports/held"),
+            index: 13,
+            offset: 2,
+            session: key(4, 0),
+            request_id: request_id(1),
+            wait: Wait::from_ms(30_000).unwrap(),
+            terms: Terms::default(),
+        })
+        .unwrap();
+    loader
+        .record(RecordRow {
+            scope: scope("reports/held"),
+            record: Record {
+                revision: 1_843_200_000_000_003,
+                value: Value::new(b"value").ok(),
+                epoch: epoch(1_843_200_000_000_001),
+                intents: [done(7, 8, 1_843_200_000_000_003, true)].into(),
+            },
+        })
         .unwrap();
     let state = loader.finish().unwrap();
-    assert_eq!(state.hash().to_string(), "ad60ef407352c6e87e04bf88c7b358db");
+    assert_eq!(state.hash().to_string(), "29aa71726ca8ed1a2d5c0333c91721ce");
     assert_eq!(state.hash(), hash_of_rows(&state));
     assert_eq!(StateHash::from_bytes(state.hash().to_bytes()), state.hash());
 }
@@ -140,30 +274,48 @@ struct Parts {
     now_ms: u64,
     session: Option<(SessionKey, SessionState)>,
     scope: Option<(&'static str, Row)>,
-    spent: Option<(SessionKey, RequestId, &'static str)>,
+    spent: Option<(SessionKey, RequestId, &'static str, SpentUse)>,
+    wait: Option<(Place, Waiting)>,
+    record: Option<(&'static str, Record)>,
     key: Option<(u64, PublicKey)>,
 }
 
 impl Parts {
     fn new() -> Self {
-        let session = SessionState {
-            open_id: OpenId(Uuid::from_u128(1)),
-            holder: Holder::parse("agent").unwrap(),
-            ttl: Ttl::from_ms(10_000).unwrap(),
-            forgotten: 0,
-            spent: 0,
-        };
+        let session = SessionState::new(
+            OpenId(Uuid::from_u128(1)),
+            Holder::parse("agent").unwrap(),
+            Ttl::from_ms(10_000).unwrap(),
+            None,
+        );
         let held = Held {
             session_index: 1,
             session_offset: 0,
-            request_id: request_id(1),
+            request_id: Some(request_id(1)),
             index: 1,
             offset: 0,
-            leadership: Arc::new(Leadership { term: 1, node: 1 }),
+            origin: origin(1, 1),
         };
         let row = Row {
             epoch: epoch(1),
-            held: Some(held),
+            standing: Standing::Held(held),
+        };
+        let place = Place {
+            scope: "a".into(),
+            index: 5,
+            offset: 0,
+        };
+        let waiting = Waiting {
+            session: key(1, 0),
+            request_id: request_id(3),
+            wait: Wait::from_ms(1_000).unwrap(),
+            terms: Terms::default(),
+        };
+        let record = Record {
+            revision: 9,
+            value: Value::new(b"v").ok(),
+            epoch: epoch(1),
+            intents: [done(0, 0, 9, true)].into(),
         };
         Self {
             cluster_id: 1,
@@ -172,7 +324,9 @@ impl Parts {
             now_ms: 0,
             session: Some((key(1, 0), session)),
             scope: Some(("a", row)),
-            spent: Some((key(1, 0), request_id(2), "a")),
+            spent: Some((key(1, 0), request_id(2), "a", SpentUse::Grant)),
+            wait: Some((place, waiting)),
+            record: Some(("a", record)),
             key: Some((1, [0; 32])),
         }
     }
@@ -190,8 +344,14 @@ impl Parts {
         if let Some((name, row)) = &self.scope {
             state.rows.put_scope(Arc::from(*name), row.clone());
         }
-        if let Some((key, id, name)) = self.spent {
-            state.rows.put_spent((key, id), Arc::from(name));
+        if let Some((key, id, name, what)) = self.spent {
+            state.rows.put_spent((key, id), spent(name, what));
+        }
+        if let Some((place, waiting)) = &self.wait {
+            state.rows.put_wait(place.clone(), waiting.clone());
+        }
+        if let Some((name, record)) = &self.record {
+            state.rows.put_record(Arc::from(*name), record.clone());
         }
         if let Some((node, public_key)) = self.key {
             state.rows.put_key(node, Arc::new(public_key));
@@ -208,7 +368,22 @@ impl Parts {
     }
 
     fn held(&mut self) -> &mut Held {
-        self.row().held.as_mut().unwrap()
+        match &mut self.row().standing {
+            Standing::Held(held) => held,
+            Standing::Free(_) => panic!("it is free"),
+        }
+    }
+
+    fn origin(&mut self) -> &mut Origin {
+        Arc::make_mut(&mut self.held().origin)
+    }
+
+    fn wait(&mut self) -> &mut (Place, Waiting) {
+        self.wait.as_mut().unwrap()
+    }
+
+    fn record(&mut self) -> &mut Record {
+        &mut self.record.as_mut().unwrap().1
     }
 }
 
@@ -225,23 +400,51 @@ fn each_field_of_each_row_changes_the_hash() {
         |parts| parts.session().1.open_id = OpenId(Uuid::from_u128(2)),
         |parts| parts.session().1.holder = Holder::parse("agenu").unwrap(),
         |parts| parts.session().1.ttl = Ttl::from_ms(10_001).unwrap(),
+        |parts| parts.session().1.stall_limit = Ttl::from_ms(1_000).ok(),
         |parts| parts.session().1.forgotten = 1,
         |parts| parts.scope = None,
         |parts| parts.scope.as_mut().unwrap().0 = "b",
         |parts| parts.row().epoch = epoch(2),
-        |parts| parts.row().held = None,
+        |parts| parts.row().standing = Standing::Free(LockDelay::default()),
+        |parts| parts.row().standing = Standing::Free(LockDelay::from_ms(1).unwrap()),
         |parts| parts.held().session_index = 2,
         |parts| parts.held().session_offset = 1,
-        |parts| parts.held().request_id = request_id(3),
+        |parts| parts.held().request_id = None,
         |parts| parts.held().index = 2,
         |parts| parts.held().offset = 1,
-        |parts| parts.held().leadership = Arc::new(Leadership { term: 2, node: 1 }),
-        |parts| parts.held().leadership = Arc::new(Leadership { term: 1, node: 2 }),
+        |parts| parts.held().origin = origin(2, 1),
+        |parts| parts.held().origin = origin(1, 2),
+        |parts| parts.origin().terms.lock_delay = LockDelay::from_ms(1).unwrap(),
+        |parts| parts.origin().terms.metadata = Metadata::new("m").unwrap(),
+        |parts| parts.origin().before = Some((key(1, 0), epoch(1))),
+        |parts| parts.origin().before = Some((key(1, 0), epoch(2))),
+        |parts| parts.origin().before = Some((key(1, 1), epoch(1))),
         |parts| parts.spent = None,
         |parts| parts.spent.as_mut().unwrap().0.index = 2,
         |parts| parts.spent.as_mut().unwrap().0.offset = 1,
         |parts| parts.spent.as_mut().unwrap().1 = request_id(3),
         |parts| parts.spent.as_mut().unwrap().2 = "b",
+        |parts| parts.spent.as_mut().unwrap().3 = SpentUse::WaitExpired,
+        |parts| parts.spent.as_mut().unwrap().3 = SpentUse::WaitCancelled,
+        |parts| parts.wait = None,
+        |parts| parts.wait().0.scope = "b".into(),
+        |parts| parts.wait().0.index = 6,
+        |parts| parts.wait().0.offset = 1,
+        |parts| parts.wait().1.session = key(1, 1),
+        |parts| parts.wait().1.request_id = request_id(4),
+        |parts| parts.wait().1.wait = Wait::from_ms(1_001).unwrap(),
+        |parts| parts.wait().1.terms.metadata = Metadata::new("m").unwrap(),
+        |parts| parts.record = None,
+        |parts| parts.record.as_mut().unwrap().0 = "b",
+        |parts| parts.record().revision = 10,
+        |parts| parts.record().value = None,
+        |parts| parts.record().value = Value::new(b"w").ok(),
+        |parts| parts.record().epoch = epoch(2),
+        |parts| parts.record().intents = [].into(),
+        |parts| parts.record().intents = [done(1, 0, 9, true)].into(),
+        |parts| parts.record().intents = [done(0, 1, 9, true)].into(),
+        |parts| parts.record().intents = [done(0, 0, 8, true)].into(),
+        |parts| parts.record().intents = [done(0, 0, 9, false)].into(),
         |parts| parts.key = None,
         |parts| parts.key.as_mut().unwrap().0 = 2,
         |parts| parts.key.as_mut().unwrap().1[31] = 1,
@@ -262,10 +465,12 @@ fn the_order_of_changes_and_detours_do_not_show() {
     let parts = Parts::new();
     let (session_key, session) = parts.session.clone().unwrap();
     let (name, row) = parts.scope.clone().unwrap();
-    let (spent_key, id, spent_scope) = parts.spent.unwrap();
+    let (spent_key, id, spent_scope, what) = parts.spent.unwrap();
+    let (place, waiting) = parts.wait.clone().unwrap();
+    let (recorded, record) = parts.record.clone().unwrap();
     let (node, public_key) = parts.key.unwrap();
     let expected = parts.state();
-    let put: [&dyn Fn(&mut State); 4] = [
+    let put: [&dyn Fn(&mut State); 6] = [
         &|state| {
             let mut other = session.clone();
             other.forgotten = 7;
@@ -273,10 +478,7 @@ fn the_order_of_changes_and_detours_do_not_show() {
             state.rows.put_session(session_key, session.clone());
         },
         &|state| {
-            let free = Row {
-                epoch: epoch(9),
-                held: None,
-            };
+            let free = Row::free(epoch(9));
             state.rows.put_scope(Arc::from(name), free.clone());
             state.rows.put_scope(Arc::from(name), row.clone());
             state.rows.put_scope(Arc::from("gone"), free);
@@ -284,13 +486,29 @@ fn the_order_of_changes_and_detours_do_not_show() {
             assert!(state.rows.remove_scope("never").is_none());
         },
         &|state| {
-            state.rows.put_spent((spent_key, id), Arc::from("other"));
+            state.rows.put_spent((spent_key, id), spent("other", what));
             assert!(state.rows.remove_spent((spent_key, id)).is_some());
             assert!(state.rows.remove_spent((spent_key, id)).is_none());
-            state.rows.put_spent((spent_key, id), Arc::from("other"));
+            state.rows.put_spent((spent_key, id), spent("other", what));
             state
                 .rows
-                .put_spent((spent_key, id), Arc::from(spent_scope));
+                .put_spent((spent_key, id), spent(spent_scope, what));
+        },
+        &|state| {
+            let mut other = waiting.clone();
+            other.request_id = request_id(9);
+            state.rows.put_wait(place.clone(), other);
+            assert!(state.rows.remove_wait(&place).is_some());
+            assert!(state.rows.remove_wait(&place).is_none());
+            state.rows.put_wait(place.clone(), waiting.clone());
+        },
+        &|state| {
+            let mut other = record.clone();
+            other.value = None;
+            state.rows.put_record(Arc::from(recorded), other);
+            assert!(state.rows.remove_record(recorded).is_some());
+            assert!(state.rows.remove_record(recorded).is_none());
+            state.rows.put_record(Arc::from(recorded), record.clone());
         },
         &|state| {
             assert!(state.rows.put_key(node, Arc::new(public_key)));
@@ -303,6 +521,8 @@ fn the_order_of_changes_and_detours_do_not_show() {
             session: None,
             scope: None,
             spent: None,
+            wait: None,
+            record: None,
             key: None,
             ..parts.clone()
         };
@@ -316,6 +536,8 @@ fn the_order_of_changes_and_detours_do_not_show() {
         state.rows.remove_session(session_key);
         state.rows.remove_scope(name);
         state.rows.remove_spent((spent_key, id));
+        state.rows.remove_wait(&place);
+        state.rows.remove_record(recorded);
         assert_ne!(state.hash(), empty.state().hash());
         assert_eq!(state.hash(), hash_of_rows(&state));
     }

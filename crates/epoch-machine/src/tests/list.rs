@@ -20,7 +20,7 @@ fn machine_with(names: &[&str]) -> Machine {
 #[test]
 fn a_list_has_the_held_scopes_of_a_prefix_in_byte_order() {
     let machine = machine_with(&["a/2", "a/1", "b", "a", "A", "a0"]);
-    let list = |prefix| machine.state.list(prefix, None, 100);
+    let list = |prefix| machine.state.list(prefix, None, None, 100);
     assert_eq!(names(&list("")), ["A", "a", "a/1", "a/2", "a0", "b"]);
     assert_eq!(names(&list("a/")), ["a/1", "a/2"]);
     assert_eq!(names(&list("a")), ["a", "a/1", "a/2", "a0"]);
@@ -34,7 +34,7 @@ fn pages_have_every_scope_once() {
     for limit in 0..7 {
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
-            let page = machine.state.list("a/", after.as_ref(), limit);
+            let page = machine.state.list("a/", None, after.as_ref(), limit);
             assert!(page.scopes.len() <= limit.max(1));
             seen.extend(page.scopes.into_iter().map(|state| state.scope));
             match page.next {
@@ -53,7 +53,7 @@ fn pages_have_every_scope_once() {
 #[test]
 fn a_page_goes_on_after_a_scope_that_is_gone_or_of_another_prefix() {
     let machine = machine_with(&["a/1", "a/3", "b"]);
-    let after = |name| machine.state.list("a/", Some(&scope(name)), 100);
+    let after = |name| machine.state.list("a/", None, Some(&scope(name)), 100);
     assert_eq!(names(&after("a/2")), ["a/3"]);
     assert_eq!(names(&after("A")), ["a/1", "a/3"]);
     assert!(names(&after("b")).is_empty());
@@ -72,7 +72,7 @@ fn a_page_over_many_free_rows_ends_early_and_can_be_continued() {
     machine.acquire("99999", session, 1);
     let (mut pages, mut after) = (0, None);
     let found = loop {
-        let page = machine.state.list("", after.as_ref(), 100);
+        let page = machine.state.list("", None, after.as_ref(), 100);
         pages += 1;
         match page.next {
             Some(next) => {

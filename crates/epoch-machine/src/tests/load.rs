@@ -4,8 +4,11 @@ use uuid::Uuid;
 use super::machine::{LEADERSHIP, Machine, epoch, scope};
 use crate::command::{SessionKey, Ttl};
 use crate::load::{Head, HeldRow, LoadError, Loader, ScopeRow, SessionRow};
+use crate::load::{SpentRow, StandingRow};
 use crate::promise::consistent;
+use crate::rows::SpentUse;
 use crate::state::{KEYS_MAX, SPENT_IDS_KEPT, State};
+use crate::terms::Terms;
 
 fn head() -> Head {
     Machine::new().state.head()
@@ -17,6 +20,7 @@ fn session_row(index: u64, open_id: u128) -> SessionRow {
         open_id: OpenId(Uuid::from_u128(open_id)),
         holder: Holder::parse("agent").unwrap(),
         ttl: Ttl::from_ms(1_000).unwrap(),
+        stall_limit: None,
         forgotten: 3,
     }
 }
@@ -25,15 +29,17 @@ fn scope_row(name: &str, session: u64, request_id: u64) -> ScopeRow {
     ScopeRow {
         scope: scope(name),
         epoch: epoch(9),
-        held: Some(HeldRow {
+        standing: StandingRow::Held(HeldRow {
             session: SessionKey {
                 index: session,
                 offset: 0,
             },
-            request_id: RequestId::new(request_id).unwrap(),
+            request_id: RequestId::new(request_id).ok(),
             leadership: LEADERSHIP,
             index: 5,
             offset: 1,
+            terms: Terms::default(),
+            before: None,
         }),
     }
 }
@@ -49,7 +55,12 @@ fn spend(loader: &mut Loader, session: u64, id: u64) -> Result<(), LoadError> {
         index: session,
         offset: 0,
     };
-    loader.spent(session, RequestId::new(id).unwrap(), &scope("s"))
+    loader.spent(SpentRow {
+        session,
+        request_id: RequestId::new(id).unwrap(),
+        scope: scope("s"),
+        what: SpentUse::Grant,
+    })
 }
 
 #[test]
@@ -71,8 +82,8 @@ fn a_state_that_went_out_and_in_is_equal_and_consistent() {
     state
         .scope_rows()
         .for_each(|row| loader.scope(row).unwrap());
-    for (session, id, scope) in state.spent_rows() {
-        loader.spent(session, id, &scope).unwrap();
+    for row in state.spent_rows() {
+        loader.spent(row).unwrap();
     }
     let mut loaded = loader.finish().unwrap();
     assert_eq!(&loaded, state);
@@ -86,7 +97,11 @@ fn equality_is_of_what_later_entries_can_see() {
     let mut machine = Machine::new();
     machine.open(1);
     let mut other = machine.state.clone();
-    other.leadership = std::sync::Arc::new(crate::Leadership { term: 99, node: 9 });
+    other.origin = std::sync::Arc::new(crate::rows::Origin {
+        leadership: crate::Leadership { term: 99, node: 9 },
+        terms: Terms::default(),
+        before: None,
+    });
     assert_eq!(other, machine.state);
     let changes: [fn(&mut State); 4] = [
         |state| state.now_ms += 1,

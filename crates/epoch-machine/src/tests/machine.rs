@@ -9,9 +9,11 @@ use uuid::Uuid;
 
 use crate::apply::apply;
 use crate::command::{Batch, Command, Entry, Leadership, SessionKey, Ttl};
-use crate::outcome::{Grant, Outcome, Refusal};
+use crate::event::Event;
+use crate::outcome::{Applied, Grant, Outcome, Refusal};
 use crate::promise::consistent;
 use crate::state::State;
+use crate::terms::{Terms, Wait};
 
 pub(super) const WALL_MS: u64 = 1_800_000_000_000;
 pub(super) const LEADERSHIP: Leadership = Leadership { term: 3, node: 2 };
@@ -33,6 +35,8 @@ pub(super) struct Machine {
     pub(super) state: State,
     pub(super) index: u64,
     pub(super) wall_ms: u64,
+    /// Of the entry just applied.
+    pub(super) events: Vec<Event>,
     /// Switched off where checking after each of many commands would take too long.
     pub(super) checked: bool,
 }
@@ -48,6 +52,7 @@ impl Machine {
             state,
             index: 0,
             wall_ms: WALL_MS,
+            events: Vec::new(),
             checked: true,
         }
     }
@@ -63,7 +68,8 @@ impl Machine {
             wall_ms: self.wall_ms,
             commands,
         };
-        let outcomes = apply(&mut self.state, entry, &batch).unwrap();
+        let Applied { outcomes, events } = apply(&mut self.state, entry, &batch).unwrap();
+        self.events = events;
         if self.checked {
             consistent(&self.state).unwrap();
         }
@@ -79,6 +85,7 @@ impl Machine {
             open_id: OpenId(Uuid::from_u128(open_id)),
             holder: Holder::parse(holder).unwrap(),
             ttl: Ttl::from_ms(ttl_ms).unwrap(),
+            stall_limit: None,
         })
     }
 
@@ -94,6 +101,9 @@ impl Machine {
             scope: scope(name),
             session,
             request_id: RequestId::new(id).unwrap(),
+            terms: Terms::default(),
+            wait: Wait::default(),
+            reissue: false,
         })
     }
 

@@ -6,12 +6,12 @@ use super::promises::Failure;
 use super::run::{Apply, Run};
 use crate::apply::apply;
 use crate::command::{Batch, Entry};
-use crate::outcome::{ForeignLeadership, Outcome};
+use crate::outcome::{Applied, ForeignLeadership, Outcome};
 use crate::promise::Violation;
 use crate::rows::Row;
 use crate::state::State;
 
-type Outcomes = Result<Vec<Outcome>, ForeignLeadership>;
+type Outcomes = Result<Applied, ForeignLeadership>;
 
 fn found(planted: Apply) -> Failure {
     (1..=200)
@@ -27,13 +27,7 @@ fn gives_the_last_epoch_again(state: &mut State, entry: Entry, batch: &Batch) ->
         if let Ok(lower) = Epoch::new(epoch.get() - 1) {
             state.free.remove(&(epoch, name.clone()));
             state.free.insert((lower, name.clone()));
-            state.rows.put_scope(
-                name,
-                Row {
-                    epoch: lower,
-                    held: None,
-                },
-            );
+            state.rows.put_scope(name, Row::free(lower));
         }
     }
     Ok(outcomes)
@@ -152,7 +146,7 @@ fn a_second_epoch_for_one_request_id_is_found() {
 
 fn names_the_entry_before(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let mut outcomes = apply(state, entry, batch)?;
-    for outcome in &mut outcomes {
+    for outcome in &mut outcomes.outcomes {
         if let Outcome::Granted { grant, .. } = outcome {
             grant.position.index -= 1;
         }
@@ -177,9 +171,10 @@ fn a_wrong_position_is_found() {
 
 fn answers_what_it_did_not_do(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let mut outcomes = apply(state, entry, batch)?;
-    for outcome in &mut outcomes {
+    for outcome in &mut outcomes.outcomes {
         if let Outcome::Granted { grant, new: false } = outcome {
-            grant.request_id = RequestId::new(grant.request_id.get() + 1_000_000).unwrap();
+            let other = grant.request_id.map_or(0, RequestId::get) + 1_000_000;
+            grant.request_id = RequestId::new(other).ok();
         }
     }
     Ok(outcomes)
@@ -203,8 +198,8 @@ fn an_answer_that_is_not_in_the_log_is_found() {
 fn leaves_a_request_id_behind(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let bound = state.bound.clone();
     let outcomes = apply(state, entry, batch)?;
-    if let Some((id, name)) = bound.iter().find(|(id, _)| !state.bound.contains_key(*id)) {
-        state.bound.insert(*id, name.clone());
+    if let Some(id) = bound.iter().find(|id| !state.bound.contains(*id)) {
+        state.bound.insert(id.clone());
     }
     Ok(outcomes)
 }
@@ -221,6 +216,7 @@ fn parts_that_disagree_are_found() {
 fn changes_something_on_a_refusal(state: &mut State, entry: Entry, batch: &Batch) -> Outcomes {
     let outcomes = apply(state, entry, batch)?;
     if outcomes
+        .outcomes
         .iter()
         .any(|outcome| matches!(outcome, Outcome::Refused(_)))
     {
@@ -264,7 +260,7 @@ fn unhashed(
 ) -> Outcomes {
     let before = state.clone();
     let outcomes = apply(state, entry, batch)?;
-    if outcomes.iter().any(kind) {
+    if outcomes.outcomes.iter().any(kind) {
         state.rows.forget_hash_since(&before.rows);
     }
     Ok(outcomes)
@@ -294,7 +290,7 @@ fn unrecorded(
 ) -> Outcomes {
     let before = state.clone();
     let outcomes = apply(state, entry, batch)?;
-    if outcomes.iter().any(kind) {
+    if outcomes.outcomes.iter().any(kind) {
         state.rows.forget_changes_since(&before.rows);
     }
     Ok(outcomes)

@@ -26,6 +26,8 @@ fn every_promise_holds_over_random_commands_rollbacks_and_leadership_changes() {
     // A run that never gets anywhere would prove nothing.
     let Coverage {
         grants,
+        handed_over,
+        delays,
         retried,
         revoked,
         rollbacks,
@@ -42,6 +44,10 @@ fn every_promise_holds_over_random_commands_rollbacks_and_leadership_changes() {
         "{covered:?}"
     );
     assert!(expired > steps / 200, "{covered:?}");
+    assert!(
+        handed_over > steps / 100 && delays > steps / 10_000,
+        "{covered:?}"
+    );
 }
 
 #[expect(
@@ -56,6 +62,8 @@ fn setting(name: &str) -> Option<String> {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Coverage {
     pub(super) grants: u64,
+    pub(super) handed_over: u64,
+    pub(super) delays: u64,
     pub(super) retried: u64,
     pub(super) revoked: u64,
     pub(super) rollbacks: u64,
@@ -66,6 +74,8 @@ pub(super) struct Coverage {
 impl Coverage {
     fn add(&mut self, other: Self) {
         self.grants += other.grants;
+        self.handed_over += other.handed_over;
+        self.delays += other.delays;
         self.retried += other.retried;
         self.revoked += other.revoked;
         self.rollbacks += other.rollbacks;

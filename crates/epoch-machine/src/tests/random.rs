@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use epoch_core::{Epoch, Holder, OpenId, RequestId, Scope, SessionId};
+use epoch_core::{Epoch, Holder, IntentId, OpenId, RequestId, Scope, SessionId};
 use uuid::Uuid;
 
-use crate::command::{Command, SessionKey, Ttl};
+use crate::command::{Command, Scopes, SessionKey, Ttl};
+use crate::record::{IntentDigest, Value};
+use crate::terms::{LockDelay, Metadata, Terms, Wait};
 
 /// splitmix64: small, and the same everywhere.
 #[derive(Debug, Clone)]
@@ -84,10 +86,12 @@ impl Clients {
             12..14 => Command::Expire {
                 session: SessionKey::from(&self.session(random)),
             },
-            14..60 => self.acquire(random),
-            60..85 => self.release(random),
+            14..50 => self.acquire(random),
+            50..62 => self.other(random),
+            62..85 => self.release(random),
             85..95 => self.revoke(random),
-            95..97 => register_key(random),
+            95 => register_key(random),
+            96 => self.other(random),
             _ => match self.unanswered.pop() {
                 Some(command) => command,
                 None => self.acquire(random),
@@ -127,6 +131,9 @@ impl Clients {
             scope: scope(random),
             session: self.session(random),
             request_id: RequestId::new(request_id).unwrap(),
+            terms: terms(random),
+            wait: wait(random),
+            reissue: random.one_in(10),
         }
     }
 
@@ -153,6 +160,67 @@ impl Clients {
                 session: self.session(random),
                 epoch: Epoch::new(1 + random.below(1 << 50)).unwrap(),
             },
+        }
+    }
+
+    /// What is rarer than acquires and releases.
+    fn other(&mut self, random: &mut Random) -> Command {
+        let request_id = self.request_ids.saturating_sub(random.below(12)).max(1);
+        let request_id = RequestId::new(request_id).unwrap();
+        let session = self.session(random);
+        let believed = random.of(&self.believed).cloned();
+        let (scope, holder, epoch) = match believed {
+            Some(Believed {
+                scope,
+                session,
+                epoch,
+            }) => (scope, session, epoch),
+            None => (scope(random), session, Epoch::new(1).unwrap()),
+        };
+        match random.below(6) {
+            0 => Command::EndWait {
+                session: SessionKey::from(&session),
+                request_id,
+            },
+            1 => Command::CancelWait {
+                scope,
+                session,
+                request_id,
+            },
+            2 => Command::EndDelay { scope, epoch },
+            3 => Command::Transfer {
+                scope,
+                session: holder,
+                epoch,
+                to: session.hash(),
+            },
+            4 => {
+                self.request_ids += 2;
+                let names = [["a", "b"], ["b", "B"]];
+                let names = names[usize::from(random.one_in(2))];
+                let scopes = names.map(|name| Scope::parse(name).unwrap());
+                Command::AcquireMany {
+                    scopes: Scopes::new(scopes.to_vec()).unwrap(),
+                    session,
+                    request_id: RequestId::new(self.request_ids - 1).unwrap(),
+                    terms: terms(random),
+                }
+            }
+            _ => {
+                let value = Value::new(&[u8::try_from(random.below(3)).unwrap(); 900]).ok();
+                let value = value.filter(|_| !random.one_in(4));
+                let id = IntentId::parse(&format!("intent {}", random.below(30))).unwrap();
+                Command::WriteRecord {
+                    scope,
+                    session: holder,
+                    epoch,
+                    expected_revision: random.one_in(4).then_some(0),
+                    intent: random
+                        .one_in(2)
+                        .then(|| IntentDigest::of(&id, value.as_ref())),
+                    value,
+                }
+            }
         }
     }
 
@@ -196,11 +264,26 @@ fn open_id(random: &mut Random) -> OpenId {
     OpenId(Uuid::from_u128(u128::from(random.below(Clients::OPEN_IDS))))
 }
 
+fn terms(random: &mut Random) -> Terms {
+    let delay = if random.one_in(8) { 5_000 } else { 0 };
+    let metadata = if random.one_in(20) { "run 7" } else { "" };
+    Terms {
+        lock_delay: LockDelay::from_ms(delay).unwrap(),
+        metadata: Metadata::new(metadata).unwrap(),
+    }
+}
+
+fn wait(random: &mut Random) -> Wait {
+    let ms = if random.one_in(3) { 30_000 } else { 0 };
+    Wait::from_ms(ms).unwrap()
+}
+
 fn open(random: &mut Random) -> Command {
     Command::Open {
         open_id: open_id(random),
         holder: Holder::parse(["agent-a", "agent-b"][usize::from(random.one_in(10))]).unwrap(),
         ttl: Ttl::from_ms(10_000 - random.below(20) / 19).unwrap(),
+        stall_limit: None,
     }
 }
 

@@ -13,7 +13,7 @@ fn a_release_frees_the_scope_and_again_is_no_error() {
     let session = machine.open(1);
     let grant = machine.acquire("a", session, 1);
     assert_eq!(machine.release("a", session, grant.epoch), RELEASED);
-    assert_eq!(machine.state.scope(&scope("a")), None);
+    assert_eq!(machine.state.scope(&scope("a"), 1).held, None);
     assert_eq!(machine.release("a", session, grant.epoch), RELEASED_BEFORE);
     // The same once the row is forgotten.
     machine.wall_ms += 1;
@@ -108,7 +108,7 @@ fn a_revoke_burns_an_epoch_that_nobody_holds() {
         ended: true,
     };
     assert_eq!(revoked, expected);
-    assert_eq!(machine.state.scope(&scope("a")), None);
+    assert_eq!(machine.state.scope(&scope("a"), 1).held, None);
     let superseded = refused(Refusal::Superseded { epoch: Some(burnt) });
     assert_eq!(machine.release("a", session, grant.epoch), superseded);
     assert_eq!(machine.try_acquire("a", session, 1), superseded);

@@ -13,16 +13,17 @@ use super::random::{Believed, Clients, Random};
 use super::shadow::Shadow;
 use crate::changes::Changes;
 use crate::command::{Batch, Command, Entry, Leadership};
+use crate::event::{Event, GrantEvent, GrantEventKind, WaitEnd};
 use crate::load::Loader;
-use crate::outcome::{ForeignLeadership, Outcome};
+use crate::outcome::{Applied, ForeignLeadership, Outcome};
 use crate::promise::{
-    Acquired, AppliedEntry, Committed, committed_before_seen, consistent, exactly_one, provenance,
-    unique_and_rising,
+    Acquired, AppliedEntry, Committed, committed_before_seen, consistent, exactly_one,
+    first_come_first_served, provenance, unique_and_rising,
 };
 use crate::state::State;
 
 /// What is under test: `apply`, or `apply` with a bug planted around it.
-pub(super) type Apply = fn(&mut State, Entry, &Batch) -> Result<Vec<Outcome>, ForeignLeadership>;
+pub(super) type Apply = fn(&mut State, Entry, &Batch) -> Result<Applied, ForeignLeadership>;
 
 const WALL_MS_FIRST: u64 = 1_800_000_000_000;
 
@@ -39,6 +40,7 @@ struct Saved {
     committed: usize,
     answered: usize,
     entries: usize,
+    events: usize,
 }
 
 pub(super) struct Run {
@@ -55,7 +57,7 @@ pub(super) struct Run {
     tick: u64,
     on_the_way: Vec<Proposal>,
     /// When each acquire was sent for the first time.
-    first_sent: BTreeMap<(SessionId, RequestId, Scope), u64>,
+    first_sent: BTreeMap<(SessionId, Option<RequestId>, Scope), u64>,
     /// Everything answered, in all lives of the disks; retries count from when they were first
     /// sent, since a rolled-back grant can come back.
     answered_ever: Vec<Acquired>,
@@ -72,6 +74,8 @@ pub(super) struct Run {
     shadow: Shadow,
     /// Of checkpoints that failed since the last one that did not.
     not_written: Changes,
+    /// Of this life.
+    events: Vec<Event>,
     coverage: Coverage,
 }
 
@@ -106,6 +110,7 @@ impl Run {
             now_ms_ever: 0,
             shadow: Shadow::default(),
             not_written: Changes::default(),
+            events: Vec::new(),
             coverage: Coverage::default(),
         }
     }
@@ -129,9 +134,10 @@ impl Run {
                     scope,
                     session,
                     request_id,
+                    ..
                 } = &command
                 {
-                    let request = (*session, *request_id, scope.clone());
+                    let request = (*session, Some(*request_id), scope.clone());
                     self.first_sent.entry(request).or_insert(self.tick);
                 }
                 self.on_the_way.push(Proposal {
@@ -226,20 +232,23 @@ impl Run {
             index: self.index,
         };
         let before = self.state.clone();
-        let outcomes = (self.apply)(&mut self.state, entry, &batch);
+        let applied = (self.apply)(&mut self.state, entry, &batch);
         let on_replica = (self.apply)(&mut self.replica, entry, &batch);
-        if outcomes != on_replica
+        if applied != on_replica
             || self.state.hash() != self.replica.hash()
             || (self.random.one_in(20) && self.state != self.replica)
         {
             return Err(Failure::Replicas(batch));
         }
-        let Ok(outcomes) = outcomes else {
+        let Ok(Applied { outcomes, events }) = applied else {
             return Err(Failure::Replicas(batch));
         };
         if self.state.now_ms() < before.now_ms() {
             return Err(Failure::Time);
         }
+        self.note_events(&events);
+        self.events.extend(events);
+        first_come_first_served(&self.events)?;
         self.refused_changed_nothing(before, entry, &batch, &outcomes)?;
 
         self.now_ms_ever = self.now_ms_ever.max(self.state.now_ms());
@@ -261,7 +270,7 @@ impl Run {
     ) -> Result<(), Failure> {
         let all_refused = outcomes
             .iter()
-            .all(|outcome| matches!(outcome, Outcome::Refused(_)));
+            .all(|outcome| matches!(outcome, Outcome::Refused(_) | Outcome::RefusedMany { .. }));
         if all_refused && self.random.one_in(4) {
             let mut expected = before;
             let empty = Batch {
@@ -281,13 +290,7 @@ impl Run {
             Outcome::Granted { grant, new } => {
                 let incarnation = self.state.incarnation();
                 if new {
-                    self.coverage.grants += 1;
                     self.committed.push(Committed::new(&grant, incarnation));
-                    self.committed_ever
-                        .push(Committed::new(&grant, incarnation));
-                    self.tick += 1;
-                    let applied = Acquired::new(&grant, incarnation, self.tick, self.tick);
-                    self.applied_ever.push(applied);
                 } else {
                     self.coverage.retried += 1;
                 }
@@ -301,7 +304,7 @@ impl Run {
                 } else {
                     self.tick += 1;
                     let record = Acquired::new(&grant, incarnation, sent, self.tick);
-                    let request = (record.session, record.request_id, record.scope.clone());
+                    let request = (record.session, grant.request_id, record.scope.clone());
                     let first_sent = self.first_sent.get(&request).copied().unwrap_or(sent);
                     self.answered_ever.push(Acquired {
                         sent: first_sent,
@@ -310,23 +313,84 @@ impl Run {
                     self.answered.push(record);
                 }
             }
-            Outcome::Revoked {
-                scope,
-                epoch,
-                position,
-                ..
-            } => {
-                self.coverage.revoked += 1;
-                self.tick += 1;
-                self.applied_ever
-                    .push(burnt(&self.state, scope, epoch, position, self.tick));
-            }
+            Outcome::Revoked { .. } => self.coverage.revoked += 1,
             Outcome::Expired { expired: true, .. } => self.coverage.expired += 1,
             Outcome::Expired { expired: false, .. }
             | Outcome::Closed { .. }
             | Outcome::Released { .. }
             | Outcome::KeyRegistered { .. }
+            | Outcome::Waiting
+            | Outcome::GrantedMany { .. }
+            | Outcome::RefusedMany { .. }
+            | Outcome::WaitCancelled { .. }
+            | Outcome::WaitEnded { .. }
+            | Outcome::DelayEnded { .. }
+            | Outcome::Transferred { .. }
+            | Outcome::RecordWritten { .. }
             | Outcome::Refused(_) => {}
+        }
+    }
+
+    /// Every grant is told as an event, whatever brought it about.
+    fn note_events(&mut self, events: &[Event]) {
+        let incarnation = self.state.incarnation();
+        for event in events {
+            match event {
+                Event::Grant(GrantEvent {
+                    kind: GrantEventKind::Granted | GrantEventKind::Transferred,
+                    scope,
+                    epoch,
+                    request_id,
+                    who: Some((_, session)),
+                    cursor,
+                    ..
+                }) => {
+                    self.coverage.grants += 1;
+                    self.tick += 1;
+                    let record = Acquired {
+                        scope: Scope::parse(scope).unwrap(),
+                        incarnation,
+                        epoch: *epoch,
+                        session: *session,
+                        request_id: *request_id,
+                        sent: self.tick,
+                        returned: self.tick,
+                    };
+                    self.clients.granted(Believed {
+                        scope: record.scope.clone(),
+                        session: *session,
+                        epoch: *epoch,
+                    });
+                    self.committed_ever.push(Committed {
+                        scope: record.scope.clone(),
+                        incarnation,
+                        epoch: *epoch,
+                        session: *session,
+                        request_id: *request_id,
+                        position: self.state.position(&self.leadership, cursor.index, 0),
+                    });
+                    self.applied_ever.push(record);
+                }
+                Event::Grant(GrantEvent {
+                    kind: GrantEventKind::Revoked,
+                    scope,
+                    epoch,
+                    cursor,
+                    ..
+                }) => {
+                    self.tick += 1;
+                    let scope = Scope::parse(scope).unwrap();
+                    let position = self.state.position(&self.leadership, cursor.index, 0);
+                    let record = burnt(&self.state, scope, *epoch, position, self.tick);
+                    self.applied_ever.push(record);
+                }
+                Event::WaitEnded {
+                    end: WaitEnd::Granted,
+                    ..
+                } => self.coverage.handed_over += 1,
+                Event::DelayEnded { .. } => self.coverage.delays += 1,
+                _ => {}
+            }
         }
     }
 
@@ -337,6 +401,7 @@ impl Run {
             committed: self.committed.len(),
             answered: self.answered.len(),
             entries: self.entries.len(),
+            events: self.events.len(),
         });
     }
 
@@ -357,6 +422,7 @@ impl Run {
         self.committed.truncate(saved.committed);
         self.answered.truncate(saved.answered);
         self.entries.truncate(saved.entries);
+        self.events.truncate(saved.events);
         // Clocks are later than what was given, too: more than 1,024 handovers of one scope in a
         // millisecond happen here only, where time stands still at will.
         let highest = self
@@ -381,9 +447,9 @@ impl Run {
                 .session_rows()
                 .try_for_each(|row| loader.session(row))?;
             state.scope_rows().try_for_each(|row| loader.scope(row))?;
-            for (session, request_id, scope) in state.spent_rows() {
-                loader.spent(session, request_id, &scope)?;
-            }
+            state.spent_rows().try_for_each(|row| loader.spent(row))?;
+            state.wait_rows().try_for_each(|row| loader.wait(row))?;
+            state.record_rows().try_for_each(|row| loader.record(row))?;
             loader.finish()
         };
         match load() {
@@ -441,7 +507,7 @@ fn burnt(
             index: position.index,
             offset: position.offset,
         },
-        request_id: RequestId::new(EPOCH_EXCLUSIVE_MAX - 1).unwrap(),
+        request_id: RequestId::new(EPOCH_EXCLUSIVE_MAX - 1).ok(),
         sent: tick,
         returned: tick,
     }

@@ -61,8 +61,8 @@ fn a_session_that_ends_takes_its_grants_and_ids_along_and_no_others() {
         assert!(ended_two, "{outcome:?}");
         let counts = machine.state.counts();
         assert_eq!((counts.sessions, counts.grants, counts.spent), (1, 1, 0));
-        assert_eq!(machine.state.scope(&scope("a")), None);
-        assert!(machine.state.scope(&scope("others")).is_some());
+        assert_eq!(machine.state.scope(&scope("a"), 1).held, None);
+        assert!(machine.state.scope(&scope("others"), 1).held.is_some());
         assert!(machine.acquire("a", other, 2).epoch > held.epoch);
 
         let again = ends(&mut machine, session);

@@ -7,14 +7,16 @@ use epoch_core::RequestId;
 
 use crate::changes::{Changes, RowChange};
 use crate::command::SessionKey;
-use crate::load::{ScopeRow, SessionRow};
+use crate::load::{RecordRow, ScopeRow, SessionRow, SpentRow, WaitRow};
 use crate::state::State;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Shadow {
     sessions: BTreeMap<SessionKey, SessionRow>,
     scopes: BTreeMap<Arc<str>, ScopeRow>,
-    spent: BTreeMap<(SessionKey, RequestId), Arc<str>>,
+    spent: BTreeMap<(SessionKey, RequestId), SpentRow>,
+    waits: BTreeMap<(Arc<str>, (u64, u32)), WaitRow>,
+    records: BTreeMap<Arc<str>, RecordRow>,
 }
 
 impl Shadow {
@@ -27,7 +29,15 @@ impl Shadow {
                 .collect(),
             spent: state
                 .spent_rows()
-                .map(|(key, id, scope)| ((key, id), scope.shared()))
+                .map(|row| ((row.session, row.request_id), row))
+                .collect(),
+            waits: state
+                .wait_rows()
+                .map(|row| ((row.scope.shared(), (row.index, row.offset)), row))
+                .collect(),
+            records: state
+                .record_rows()
+                .map(|row| (row.scope.shared(), row))
                 .collect(),
         }
     }
@@ -43,7 +53,9 @@ impl Shadow {
             match row {
                 RowChange::Session(key, row) => put(&mut self.sessions, key, row),
                 RowChange::Scope(name, row) => put(&mut self.scopes, name, row),
-                RowChange::Spent(key, id, scope) => put(&mut self.spent, (key, id), scope),
+                RowChange::Spent(key, id, row) => put(&mut self.spent, (key, id), row),
+                RowChange::Wait(name, place, row) => put(&mut self.waits, (name, place), row),
+                RowChange::Record(name, row) => put(&mut self.records, name, row),
             }
         }
     }
@@ -56,11 +68,21 @@ fn put<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
     };
 }
 
-/// Sessions first, then scopes, then spent ids.
-fn place(row: &RowChange) -> (u8, Option<SessionKey>, &str, Option<RequestId>) {
+type Sorted<'a> = (
+    u8,
+    Option<SessionKey>,
+    &'a str,
+    Option<RequestId>,
+    (u64, u32),
+);
+
+/// Sessions first, then scopes, spent ids, waits and records.
+fn place(row: &RowChange) -> Sorted<'_> {
     match row {
-        RowChange::Session(key, _) => (0, Some(*key), "", None),
-        RowChange::Scope(name, _) => (1, None, name, None),
-        RowChange::Spent(key, id, _) => (2, Some(*key), "", Some(*id)),
+        RowChange::Session(key, _) => (0, Some(*key), "", None, (0, 0)),
+        RowChange::Scope(name, _) => (1, None, name, None, (0, 0)),
+        RowChange::Spent(key, id, _) => (2, Some(*key), "", Some(*id), (0, 0)),
+        RowChange::Wait(name, place, _) => (3, None, name, None, *place),
+        RowChange::Record(name, _) => (4, None, name, None, (0, 0)),
     }
 }
