@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use epoch_core::{ClusterId, Holder, Incarnation, OpenId, RequestId, Scope, SessionId};
 use epoch_machine::{
-    Batch, Command, Entry, Leadership, Outcome, SPENT_IDS_KEPT, State, Ttl, apply,
+    Batch, Command, Entry, Leadership, Outcome, SPENT_IDS_KEPT, State, Terms, Ttl, Wait, apply,
 };
 use epoch_store::RealFs;
 use epoch_store::checkpoint::{Base, Checkpoint};
@@ -51,6 +51,7 @@ impl Large {
                 open_id: OpenId(Uuid::from_u128(u128::from(number))),
                 holder: Holder::parse(&format!("agent-{number}"))?,
                 ttl: Ttl::from_ms(10_000)?,
+                stall_limit: None,
             })
         });
         let opens = opens.collect::<Result<_, Failure>>()?;
@@ -76,6 +77,9 @@ impl Large {
             scope: scope(number)?,
             session: self.sessions[session],
             request_id: RequestId::new(self.requests)?,
+            terms: Terms::default(),
+            wait: Wait::default(),
+            reissue: false,
         })
     }
 
@@ -88,7 +92,8 @@ impl Large {
             commands,
         };
         let index = self.index;
-        Ok(apply(&mut self.state, Entry { leadership, index }, &batch)?)
+        let entry = Entry { leadership, index };
+        Ok(apply(&mut self.state, entry, &batch)?.outcomes)
     }
 
     /// Hands `count` scopes, from all over, to other holders.

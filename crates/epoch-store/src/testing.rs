@@ -1,14 +1,18 @@
 //! What the tests of several modules share.
 
+pub(crate) mod rows;
+mod workload;
+
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use epoch_core::{ClusterId, Holder, Incarnation, OpenId, RequestId, Scope, SessionId};
-use epoch_machine::{Batch, Command, Entry, Leadership, Outcome, State, Ttl, apply};
+use epoch_core::{ClusterId, Incarnation};
+use epoch_machine::{Batch, Entry, Outcome, State, apply};
 use uuid::Uuid;
 
 use crate::SplitMix;
+
+pub(crate) use workload::Workload;
 
 /// A place in something of `len` parts.
 pub(crate) fn index_below(random: &mut SplitMix, len: usize) -> usize {
@@ -99,98 +103,13 @@ pub(crate) fn fresh_state() -> State {
     )
 }
 
-/// Random batches for one state: sessions come and go, scopes are taken under several
-/// leaderships, released and revoked, time passes, so that there are rows of every kind.
-#[derive(Debug, Clone)]
-pub(crate) struct Workload {
-    random: SplitMix,
-    /// Scopes there are; fewer are fought over more.
-    scopes: u64,
-    commands_max: u64,
-    sessions: Vec<SessionId>,
-}
-
-impl Workload {
-    pub(crate) fn new(seed: u64, scopes: u64, commands_max: u64) -> Self {
-        Self {
-            random: SplitMix::new(seed),
-            scopes,
-            commands_max,
-            sessions: Vec::new(),
-        }
-    }
-
-    /// The batch for log index `index`.
-    pub(crate) fn batch(&mut self, state: &State, index: u64) -> Batch {
-        let random = &mut self.random;
-        let leadership = Leadership {
-            term: 1 + index / 50,
-            node: 1 + random.below(3),
-        };
-        let mut commands = vec![Command::RegisterKey {
-            node: leadership.node,
-            public_key: Arc::new([u8::try_from(leadership.node).unwrap(); 32]),
-        }];
-        for _ in 0..random.below(self.commands_max) {
-            let scope = Scope::parse(&format!("scope/{}", random.below(self.scopes))).unwrap();
-            commands.push(match random.below(12) {
-                0 => Command::Open {
-                    open_id: OpenId(Uuid::from_u128(u128::from(random.bits()))),
-                    holder: Holder::parse(&format!("agent-{}", random.below(9))).unwrap(),
-                    ttl: Ttl::from_ms(1_000 + random.below(9_000)).unwrap(),
-                },
-                1 => Command::Revoke { scope, epoch: None },
-                _ if self.sessions.is_empty() => continue,
-                2 => match state.list("", Some(&scope), 1).scopes.first() {
-                    Some(held) => Command::Revoke {
-                        scope: held.scope.clone(),
-                        epoch: Some(held.epoch),
-                    },
-                    None => continue,
-                },
-                3 if random.below(4) == 0 => {
-                    let at = index_below(random, self.sessions.len());
-                    Command::Close {
-                        session: self.sessions.swap_remove(at),
-                    }
-                }
-                _ => Command::Acquire {
-                    scope,
-                    session: self.sessions[index_below(random, self.sessions.len())],
-                    request_id: RequestId::new(random.below(10_000) + 1).unwrap(),
-                },
-            });
-        }
-        Batch {
-            leadership,
-            wall_ms: 1_700_000_000_000 + index / 100,
-            commands,
-        }
-    }
-
-    /// Makes the batch for `index` and applies it.
-    pub(crate) fn advance(&mut self, state: &mut State, index: u64) -> Batch {
-        let batch = self.batch(state, index);
-        self.learn(apply_batch(state, index, &batch));
-        batch
-    }
-
-    /// Goes on with the sessions that were opened.
-    pub(crate) fn learn(&mut self, outcomes: Vec<Outcome>) {
-        for outcome in outcomes {
-            if let Outcome::Opened { session, .. } = outcome {
-                self.sessions.push(session);
-            }
-        }
-    }
-}
-
 pub(crate) fn apply_batch(state: &mut State, index: u64, batch: &Batch) -> Vec<Outcome> {
     let leadership = batch.leadership;
-    apply(state, Entry { leadership, index }, batch).unwrap()
+    let entry = Entry { leadership, index };
+    apply(state, entry, batch).unwrap().outcomes
 }
 
-/// A state with sessions, held scopes under several leaderships, free rows and spent ids.
+/// A state with rows of every kind, of several leaderships.
 pub(crate) fn random_state(seed: u64, batches: u64) -> State {
     let mut workload = Workload::new(seed, 2_000, 20);
     let mut state = fresh_state();

@@ -248,7 +248,6 @@ impl Run {
         }
         self.note_events(&events);
         self.events.extend(events);
-        first_come_first_served(&self.events)?;
         self.refused_changed_nothing(before, entry, &batch, &outcomes)?;
 
         self.now_ms_ever = self.now_ms_ever.max(self.state.now_ms());
@@ -486,6 +485,7 @@ impl Run {
         committed_before_seen(&self.answered_ever, &self.committed_ever)?;
         exactly_one(&self.answered)?;
         provenance(&self.committed, &self.entries)?;
+        first_come_first_served(&self.events)?;
         Ok(())
     }
 }

@@ -136,8 +136,11 @@ mod tests {
         let changes = changes();
         let chunks = pack(&changes);
         assert!(chunks.len() > 3);
-        for chunk in &chunks[..chunks.len() - 1] {
-            assert!((CHUNK_BYTES - 1_000..=CHUNK_BYTES).contains(&chunk.len()));
+        // The first item of the next chunk would not have fitted in.
+        for pair in chunks.windows(2) {
+            let first = take_item(&mut &*pair[1]).unwrap();
+            assert!(pair[0].len() + LENGTH_BYTES + first.len() > CHUNK_BYTES);
+            assert!(pair[0].len() <= CHUNK_BYTES || items(&pair[0]).count() == 1);
         }
         let mut read = chunks.iter().flat_map(|chunk| items(chunk));
         for change in &changes {

@@ -485,6 +485,7 @@ mod tests {
                 open_id: vec![1; open_id].into(),
                 holder: holder.to_owned(),
                 ttl_ms,
+                stall_limit_ms: None,
             })
         };
         let acquire = |scope: &str, session, request_id| {
@@ -492,6 +493,9 @@ mod tests {
                 scope: scope.to_owned(),
                 session,
                 request_id,
+                terms: None,
+                wait_ms: 0,
+                reissue: false,
             })
         };
         let without_key = Some(raft::SessionRef {
