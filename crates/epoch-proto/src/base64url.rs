@@ -75,7 +75,7 @@ mod tests {
             serde_json::from_value::<PutRecordRequest>(json).unwrap(),
             put
         );
-        for text in ["-_8A=", "+/8A", "-_8"] {
+        for text in ["-_8A=", "+/8A", "-_8A5"] {
             let json = serde_json::json!({ "value": text });
             assert!(
                 serde_json::from_value::<PutRecordRequest>(json).is_err(),

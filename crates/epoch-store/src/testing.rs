@@ -1,6 +1,5 @@
 //! What the tests of several modules share.
 
-pub(crate) mod rows;
 mod workload;
 
 use std::fs;

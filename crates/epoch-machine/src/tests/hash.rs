@@ -18,6 +18,7 @@ use crate::state::{SessionState, State};
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
 
 /// The hash by the table in its documentation, from the rows that go into a snapshot.
+#[expect(clippy::too_many_lines, reason = "the table, line by line")]
 pub(super) fn hash_of_rows(state: &State) -> StateHash {
     let head = state.head();
     let sip = SipHasher24::new_with_key(head.cluster_id.0.as_bytes());

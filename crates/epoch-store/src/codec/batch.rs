@@ -82,6 +82,10 @@ pub fn decode_batch(bytes: &[u8]) -> Result<Batch, DecodeError> {
     })
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one arm a command, each a plain copy"
+)]
 fn command_message(command: &Command) -> raft::Command {
     use raft::command::Command as Message;
     let message = match command {
