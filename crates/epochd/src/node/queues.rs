@@ -210,7 +210,7 @@ impl Drop for Attached<'_> {
 mod tests {
     use super::*;
 
-    const GAP_MAX: Duration = Duration::from_secs(60);
+    const GAP_MAX: Duration = Duration::from_secs(3_600);
     const ID: WaitId = (
         SessionKey {
             index: 7,
