@@ -51,10 +51,10 @@
 //! | 1 | the key of a session that is gone: log index (8), offset (4) |
 //! | 2 | the name of a scope that is gone |
 //! | 3 | the key of a spent request id that is gone: log index (8), offset (4), request id (8) |
-//! | 4 | the key of a wait that is gone: scope, 0, log index (8), offset (4) |
-//! | 5 | the scope of a record that is gone |
+//! | 4 | the key of a wait that is gone: name of the scope, 0 (1), log index (8), offset (4) |
+//! | 5 | the name of the scope whose record is gone |
 //!
-//! Numbers in keys are big-endian. The head, numbers little-endian:
+//! Numbers in keys are big-endian, so that keys are ordered as rows are in a snapshot. The head, numbers little-endian:
 //!
 //! | bytes | what |
 //! | --- | --- |

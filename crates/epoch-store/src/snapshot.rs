@@ -29,8 +29,8 @@
 //! | 32 | SHA-256 of everything before |
 //!
 //! Each row is its length (4 bytes) and a protobuf message: the head, which counts the others, then
-//! sessions, scopes, spent request ids, waits and records. The head also has the state's hash. The frame ends with
-//! the last row, the file with the SHA-256.
+//! sessions, scopes, spent request ids, waits and records, each kind in the order of its keys. The
+//! head also has the state's hash. The frame ends with the last row, the file with the SHA-256.
 
 mod error;
 mod folder;
@@ -58,8 +58,8 @@ pub use write::{Written, write};
 
 /// Largest opaque part, in bytes: membership with addresses, of far more nodes than make sense.
 pub const META_BYTES_MAX: usize = 256 << 10;
-/// Largest file, in bytes: four times what the state's own bounds allow for, so that a peer that
-/// never stops sending does not fill the disk.
+/// Largest file, in bytes, so that a peer that never stops sending does not fill the disk: more than
+/// four million grants and a million waits take with the longest names and metadata, uncompressed.
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
 
 /// Which state a snapshot is of.

@@ -1,5 +1,6 @@
 //! What the tests of several modules share.
 
+pub(crate) mod rows;
 mod workload;
 
 use std::fs;

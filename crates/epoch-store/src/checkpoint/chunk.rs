@@ -100,7 +100,10 @@ fn parse(item: &[u8]) -> Result<Item<'_>, ChunkError> {
 
 #[cfg(test)]
 mod tests {
+    use epoch_machine::VALUE_BYTES_MAX;
+
     use super::*;
+    use crate::testing::rows::largest_rows;
     use crate::testing::{Workload, fresh_state};
 
     /// Rows of every kind, there and gone.
@@ -142,6 +145,7 @@ mod tests {
             assert!(pair[0].len() + LENGTH_BYTES + first.len() > CHUNK_BYTES);
             assert!(pair[0].len() <= CHUNK_BYTES || items(&pair[0]).count() == 1);
         }
+        assert!(chunks.iter().any(|chunk| chunk.len() > CHUNK_BYTES));
         let mut read = chunks.iter().flat_map(|chunk| items(chunk));
         for change in &changes {
             let mut expected = Vec::new();
@@ -167,6 +171,36 @@ mod tests {
         assert_eq!(lengths, [13, CHUNK_BYTES_MAX, 26]);
         let refused = Packer::default().add(&long(largest + 1)).unwrap_err();
         assert!(matches!(refused, TableError::RowTooLarge(_)), "{refused}");
+    }
+
+    #[test]
+    fn the_largest_row_of_each_kind_fits_there_and_gone() {
+        let mut largest = 0;
+        for row in largest_rows() {
+            let [there, gone] = match row {
+                SnapshotRow::Session(row) => {
+                    [Some(row.clone()), None].map(|is| RowChange::Session(row.key, is))
+                }
+                SnapshotRow::Scope(row) => {
+                    [Some(row.clone()), None].map(|is| RowChange::Scope(row.scope.shared(), is))
+                }
+                SnapshotRow::Spent(row) => [Some(row.clone()), None]
+                    .map(|is| RowChange::Spent(row.session, row.request_id, is)),
+                SnapshotRow::Wait(row) => [Some(row.clone()), None]
+                    .map(|is| RowChange::Wait(row.scope.shared(), (row.index, row.offset), is)),
+                SnapshotRow::Record(row) => {
+                    [Some(row.clone()), None].map(|is| RowChange::Record(row.scope.shared(), is))
+                }
+            };
+            for change in [there, gone] {
+                let chunks = pack(std::slice::from_ref(&change));
+                assert_eq!(chunks.len(), 1);
+                assert!(chunks[0].len() <= CHUNK_BYTES_MAX, "{}", chunks[0].len());
+                largest = largest.max(chunks[0].len());
+            }
+        }
+        // A record, with all its intents.
+        assert!(largest > VALUE_BYTES_MAX + 1_024, "{largest}");
     }
 
     #[test]

@@ -128,6 +128,25 @@ mod tests {
     }
 
     #[test]
+    fn queues_of_scopes_that_begin_alike_do_not_mix() {
+        let places = [
+            ("a", 0, 0),
+            ("a", 0, 1),
+            ("a", 1, 0),
+            ("a", u64::MAX, u32::MAX),
+            ("a ", 0, 0),
+            ("a/b", 0, 0),
+            ("b", 0, 0),
+        ];
+        let keys = places.map(|(name, index, offset)| {
+            let mut key = Vec::new();
+            put_wait(&mut key, name, index, offset);
+            key
+        });
+        assert!(keys.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
     fn chunk_keys_are_read_back_and_ordered_by_number() {
         let numbers = [0, 1, 255, 256, u64::MAX];
         let keys = numbers.map(chunk);

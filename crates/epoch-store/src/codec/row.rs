@@ -1,5 +1,8 @@
 //! Rows of a snapshot.
 
+#[cfg(test)]
+mod tests;
+
 use epoch_core::{ClusterId, Epoch, Holder, Incarnation, OpenId, RequestId, Scope};
 use epoch_machine::{
     Counts, DoneIntent, Head, HeldRow, INTENTS_KEPT, KEYS_MAX, Leadership, LockDelay, Record,

@@ -14,7 +14,8 @@ use crate::codec::{RowsError, SnapshotHead, SnapshotRow, StateLoader, decode_hea
 use crate::fs::{File, FileSystem, read_exact_at};
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// Largest row in bytes; the head with all keys is the largest there is, at about 4 KiB.
+/// Largest row in bytes; a record with the longest value and all intents is the largest there is,
+/// at about 5.5 KiB.
 const ROW_BYTES_MAX: u32 = 16 << 10;
 /// What the decompressor may keep, as a power of two in bytes. Level 1 uses 2^19.
 const ZSTD_WINDOW_LOG_MAX: u32 = 22;

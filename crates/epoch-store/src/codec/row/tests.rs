@@ -1,0 +1,232 @@
+use epoch_machine::{METADATA_BYTES_MAX, VALUE_BYTES_MAX, WAIT_MS_MAX};
+use prost::Message as _;
+use raft::snapshot_row::Row;
+
+use super::*;
+use crate::testing::rows::{largest_rows, record, rows_of_every_kind};
+use crate::testing::{fresh_state, random_state};
+
+fn encoded(row: &SnapshotRow) -> Vec<u8> {
+    row_message(row).encode_to_vec()
+}
+
+#[test]
+fn every_row_survives() {
+    for row in rows_of_every_kind() {
+        assert_eq!(decode_row(&encoded(&row)).unwrap(), row);
+    }
+    let state = random_state(8, 600);
+    for row in state_rows(&state) {
+        assert_eq!(decode_row(&encoded(&row)).unwrap(), row);
+    }
+}
+
+#[test]
+fn the_head_counts_the_rows_and_survives() {
+    for state in [fresh_state(), random_state(8, 600)] {
+        let head = SnapshotHead::from(&state);
+        assert_eq!(head.counts.total(), state_rows(&state).count() as u64);
+        let bytes = head_message(&head).encode_to_vec();
+        assert_eq!(decode_head(&bytes).unwrap(), head);
+    }
+}
+
+#[test]
+fn a_row_cut_anywhere_or_followed_by_anything_is_refused() {
+    for row in rows_of_every_kind() {
+        let whole = encoded(&row);
+        for end in 0..whole.len() {
+            assert!(decode_row(&whole[..end]).is_err(), "{row:?} cut at {end}");
+        }
+        for extra in 0..=u8::MAX {
+            let mut longer = whole.clone();
+            longer.push(extra);
+            assert!(decode_row(&longer).is_err(), "{row:?}, then {extra}");
+        }
+    }
+}
+
+/// The name of the error's variant.
+fn refused(row: &Row) -> String {
+    let row = Some(row.clone());
+    let error = decode_row(&raft::SnapshotRow { row }.encode_to_vec()).unwrap_err();
+    let shown = format!("{error:?}");
+    let end = shown.find(|c: char| !c.is_alphanumeric());
+    shown[..end.unwrap_or(shown.len())].to_owned()
+}
+
+fn assert_refused(cases: Vec<(&str, Row)>) {
+    for (expected, row) in cases {
+        assert_eq!(refused(&row), expected, "{row:?}");
+    }
+}
+
+/// A message of a kind's largest row, changed.
+macro_rules! changed {
+    ($name:ident, $kind:ident, $message:ty) => {
+        fn $name(change: impl FnOnce(&mut $message)) -> Row {
+            let mut rows = largest_rows().into_iter();
+            let found = rows.find_map(|row| match row_message(&row).row {
+                Some(Row::$kind(message)) => Some(message),
+                _ => None,
+            });
+            let mut message = found.unwrap();
+            change(&mut message);
+            Row::$kind(message)
+        }
+    };
+}
+
+changed!(session_with, Session, raft::SessionRow);
+changed!(scope_with, Scope, raft::ScopeRow);
+changed!(spent_with, Spent, raft::SpentRow);
+changed!(wait_with, Wait, raft::WaitRow);
+changed!(record_with, Record, raft::RecordRow);
+
+fn held_with(change: impl FnOnce(&mut raft::HeldRow)) -> Row {
+    scope_with(|row| change(row.held.as_mut().unwrap()))
+}
+
+fn free_with(change: impl FnOnce(&mut raft::ScopeRow)) -> Row {
+    scope_with(|row| {
+        row.held = None;
+        change(row);
+    })
+}
+
+fn done_with(change: impl FnOnce(&mut raft::DoneIntent)) -> Row {
+    record_with(|row| change(row.intents.last_mut().unwrap()))
+}
+
+const TOO_HIGH: u64 = 1 << 53;
+
+#[test]
+fn malformed_sessions_are_refused() {
+    assert_refused(vec![
+        ("Missing", session_with(|row| row.key = None)),
+        ("Length", session_with(|row| row.open_id.truncate(15))),
+        ("Name", session_with(|row| row.holder.push('h'))),
+        ("Name", session_with(|row| row.holder.clear())),
+        ("Ttl", session_with(|row| row.ttl_ms = 999)),
+        ("Ttl", session_with(|row| row.ttl_ms += 1)),
+        ("Ttl", session_with(|row| row.stall_limit_ms = Some(0))),
+        ("Ttl", session_with(|row| row.stall_limit_ms = Some(999))),
+        ("Id", session_with(|row| row.forgotten = TOO_HIGH)),
+    ]);
+}
+
+#[test]
+fn malformed_scopes_are_refused() {
+    assert_refused(vec![
+        ("Name", scope_with(|row| row.scope.push('n'))),
+        ("Name", scope_with(|row| row.scope.clear())),
+        ("Id", scope_with(|row| row.epoch = 0)),
+        ("Id", scope_with(|row| row.epoch = TOO_HIGH)),
+        ("Spelling", scope_with(|row| row.lock_delay_ms = 1)),
+        ("Wait", free_with(|row| row.lock_delay_ms = WAIT_MS_MAX + 1)),
+        ("Missing", held_with(|held| held.session = None)),
+        ("Id", held_with(|held| held.request_id = TOO_HIGH)),
+        (
+            "Spelling",
+            held_with(|held| held.terms = Some(raft::Terms::default())),
+        ),
+        ("Wait", held_with(|held| terms_of(held).lock_delay_ms += 1)),
+        (
+            "Metadata",
+            held_with(|held| terms_of(held).metadata.push('m')),
+        ),
+        // Neither is anything without the other.
+        ("Id", held_with(|held| held.before_epoch = 0)),
+        ("Id", held_with(|held| held.before_epoch = TOO_HIGH)),
+        ("Missing", held_with(|held| held.before_session = None)),
+    ]);
+}
+
+fn terms_of(held: &mut raft::HeldRow) -> &mut raft::Terms {
+    held.terms.as_mut().unwrap()
+}
+
+#[test]
+fn malformed_spent_request_ids_are_refused() {
+    assert_refused(vec![
+        ("Missing", spent_with(|row| row.session = None)),
+        ("Id", spent_with(|row| row.request_id = 0)),
+        ("Id", spent_with(|row| row.request_id = TOO_HIGH)),
+        ("Name", spent_with(|row| row.scope.push('n'))),
+        ("Unknown", spent_with(|row| row.what = 0)),
+        ("Unknown", spent_with(|row| row.what = 4)),
+        ("Unknown", spent_with(|row| row.what = u32::MAX)),
+    ]);
+}
+
+#[test]
+fn malformed_waits_are_refused() {
+    assert_refused(vec![
+        ("Name", wait_with(|row| row.scope.push('n'))),
+        ("Missing", wait_with(|row| row.session = None)),
+        ("Id", wait_with(|row| row.request_id = 0)),
+        ("Id", wait_with(|row| row.request_id = TOO_HIGH)),
+        ("Wait", wait_with(|row| row.wait_ms = WAIT_MS_MAX + 1)),
+        ("Wait", wait_with(|row| row.wait_ms = u64::MAX)),
+        (
+            "Spelling",
+            wait_with(|row| row.terms = Some(raft::Terms::default())),
+        ),
+        (
+            "Metadata",
+            wait_with(|row| {
+                row.terms = Some(raft::Terms {
+                    lock_delay_ms: 0,
+                    metadata: "m".repeat(METADATA_BYTES_MAX + 1),
+                });
+            }),
+        ),
+    ]);
+}
+
+#[test]
+fn malformed_records_are_refused() {
+    assert_refused(vec![
+        ("Name", record_with(|row| row.scope.push('n'))),
+        ("Id", record_with(|row| row.revision = 0)),
+        ("Id", record_with(|row| row.revision = TOO_HIGH)),
+        ("Id", record_with(|row| row.epoch = 0)),
+        ("Id", record_with(|row| row.epoch = TOO_HIGH)),
+        (
+            "Value",
+            record_with(|row| row.value = Some(vec![7; VALUE_BYTES_MAX + 1].into())),
+        ),
+        (
+            "TooLarge",
+            record_with(|row| row.intents.push(row.intents[0].clone())),
+        ),
+        ("Missing", done_with(|done| done.intent = None)),
+        ("Id", done_with(|done| done.revision = 0)),
+        ("Id", done_with(|done| done.revision = TOO_HIGH)),
+        (
+            "Length",
+            done_with(|done| done.intent.as_mut().unwrap().id.truncate(15)),
+        ),
+        (
+            "Length",
+            done_with(|done| done.intent.as_mut().unwrap().payload.truncate(0)),
+        ),
+    ]);
+}
+
+#[test]
+fn a_row_of_no_kind_and_a_head_of_too_many_keys_are_refused() {
+    let error = decode_row(&[]).unwrap_err();
+    assert!(matches!(error, DecodeError::Missing("row")), "{error:?}");
+    let mut head = SnapshotHead::from(&fresh_state());
+    head.head.keys = vec![(1, [1; 32]); KEYS_MAX + 1];
+    let error = decode_head(&head_message(&head).encode_to_vec()).unwrap_err();
+    assert!(matches!(error, DecodeError::TooLarge { .. }), "{error:?}");
+}
+
+#[test]
+fn a_removed_value_and_an_empty_one_are_told_apart() {
+    let removed = SnapshotRow::Record(record("a", None, 0));
+    let empty = SnapshotRow::Record(record("a", Some(b""), 0));
+    assert_ne!(encoded(&removed), encoded(&empty));
+}
