@@ -90,8 +90,9 @@
 //! let checkpoint = client.get_record(&scope).await?.value.unwrap_or_default();
 //! let done: u64 = String::from_utf8(checkpoint)?.parse().unwrap_or(0);
 //! for step in done..100 {
+//!     let certificate = grant.certificate();
 //!     tokio::select! {
-//!         () = do_step(step, &grant.certificate()) => {}
+//!         () = do_step(step, &certificate) => {}
 //!         // The step is broken off; the next holder begins it again.
 //!         () = grant.lost() => return Ok(()),
 //!     }
