@@ -1,7 +1,6 @@
 //! One call: attempts on one node after another, within one deadline.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -10,8 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::pool::Node;
-use crate::retry::{Verdict, pauses, verdict};
+use crate::retry::{Verdict, pauses};
 
 /// What asking twice does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +72,7 @@ impl Client {
                     return Ok(response.into_inner());
                 }
                 Ok(Err(status)) => {
-                    let verdict = self.judge(&node, &status);
+                    let verdict = self.pool().judge(&node, &status);
                     attempts.failed(verdict, status)?;
                 }
                 Err(_elapsed) => {
@@ -91,21 +89,6 @@ impl Client {
             tracing::debug!(node = %node.endpoint, ?pause, "asking again");
             sleep_until(next).await;
         }
-    }
-
-    /// What a failed answer means, with the route set for the next attempt.
-    pub(crate) fn judge(&self, node: &Arc<Node>, status: &Status) -> Verdict {
-        let verdict = verdict(status);
-        match (epoch_proto::reason_of(status), verdict) {
-            (_, Verdict::Refused | Verdict::Failed) => {
-                self.pool().answered(node, status.metadata());
-            }
-            (Some(_), Verdict::NotDone | Verdict::Unknown) => {
-                self.pool().unserved(node, status.metadata());
-            }
-            (None, Verdict::NotDone | Verdict::Unknown) => self.pool().unanswered(node),
-        }
-        verdict
     }
 }
 

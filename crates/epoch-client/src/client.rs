@@ -4,21 +4,27 @@ mod epoch;
 mod record;
 mod session;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use epoch_core::Holder;
+use epoch_core::{Holder, SessionId};
 use epoch_proto::v1;
 use epoch_proto::v1::cluster_service_client::ClusterServiceClient;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::call::Effect;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::options::Options;
+use crate::keepalive::{Keeper, KeeperSlot};
+use crate::options::{OpenOptions, Options};
 use crate::pool::Pool;
-use crate::session::Session;
+use crate::session::{Loss, Session, Shared};
 
 pub(crate) use session::{ended, refusal_of};
+
+/// Sessions closed at once at the most, when all are.
+const CLOSES_UNDER_WAY_MAX: usize = 64;
 
 /// A client of one cluster. Cheap to clone: clones share connections and what they have learnt
 /// about the leader.
@@ -32,8 +38,21 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    pool: Pool,
+    pool: Arc<Pool>,
     options: Options,
+    keeper: KeeperSlot,
+    /// Of which a handle is left.
+    sessions: Mutex<BTreeMap<SessionId, Arc<Shared>>>,
+}
+
+/// A client for the background task, which does not keep it.
+#[derive(Debug)]
+pub(crate) struct WeakClient(Weak<Inner>);
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(|inner| Client { inner })
+    }
 }
 
 impl Client {
@@ -49,8 +68,38 @@ impl Client {
     ) -> Result<Self, Error> {
         let pool = Pool::new(endpoints.into_iter().collect(), options.clone())?;
         Ok(Self {
-            inner: Arc::new(Inner { pool, options }),
+            inner: Arc::new(Inner {
+                pool: Arc::new(pool),
+                options,
+                keeper: KeeperSlot::default(),
+                sessions: Mutex::new(BTreeMap::new()),
+            }),
         })
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn keeper(&self) -> Keeper {
+        self.inner.keeper.keeper(self)
+    }
+
+    pub(crate) fn opened(&self, session: &Arc<Shared>) {
+        self.sessions().insert(session.id, Arc::clone(session));
+    }
+
+    pub(crate) fn forget(&self, session: SessionId) {
+        self.sessions().remove(&session);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Shared>>> {
+        let sessions = self.inner.sessions.lock();
+        sessions.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pool_handle(&self) -> Arc<Pool> {
+        Arc::clone(&self.inner.pool)
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -66,7 +115,47 @@ impl Client {
     /// # Errors
     /// As for every call; and when opening took longer than the session lasts.
     pub async fn open_session(&self, holder: &Holder, ttl: Duration) -> Result<Session, Error> {
-        Session::open(self.clone(), holder, ttl).await
+        self.open_session_with(holder, OpenOptions::new(ttl)).await
+    }
+
+    /// Opens a session that keeps itself alive, as `options` say.
+    ///
+    /// # Errors
+    /// As for [`Client::open_session`].
+    pub async fn open_session_with(
+        &self,
+        holder: &Holder,
+        options: OpenOptions,
+    ) -> Result<Session, Error> {
+        Session::open(self.clone(), holder, options).await
+    }
+
+    /// Closes all sessions that were opened by [`Client::open_session`] and are not lost. All are
+    /// lost here at once, and their grants free in the cluster once this returns.
+    ///
+    /// # Errors
+    /// As for every call: the first failure, after all were asked for. What was not closed expires
+    /// by itself.
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        let mut open: Vec<_> = self.sessions().values().cloned().collect();
+        open.retain(|session| session.current_loss().is_none());
+        // Nobody may go on working while others are being closed.
+        for session in &open {
+            session.lose(Loss::Closed);
+        }
+        let mut closing = JoinSet::new();
+        let mut result = Ok(());
+        for session in open {
+            while closing.len() >= CLOSES_UNDER_WAY_MAX {
+                result = result.and(closed(closing.join_next().await));
+            }
+            let client = self.clone();
+            closing.spawn(async move { session.close(&client).await });
+        }
+        while !closing.is_empty() {
+            result = result.and(closed(closing.join_next().await));
+        }
+        result
     }
 
     /// Who is in the cluster, and who leads.
@@ -78,5 +167,13 @@ impl Client {
             ClusterServiceClient::new(channel).status(request).await
         })
         .await
+    }
+}
+
+fn closed(joined: Option<Result<Result<bool, Error>, JoinError>>) -> Result<(), Error> {
+    match joined {
+        // The runtime ends: the session expires.
+        None | Some(Err(_)) => Ok(()),
+        Some(Ok(closed)) => closed.map(|_was_open| ()),
     }
 }

@@ -1,8 +1,9 @@
 //! What a caller is told.
 
-use epoch_core::Reason;
+use epoch_core::{Reason, Scope};
 use tonic::Code;
 
+use crate::grant::GrantLoss;
 use crate::session::Loss;
 
 /// Why a call failed. Its text says what happened; [`Error::next_step`] what to do.
@@ -52,6 +53,18 @@ impl Error {
             kind: ErrorKind::SessionLost(loss),
             message,
             outcome_unknown: false,
+        }
+    }
+
+    /// Nothing is asked of a grant that is lost.
+    pub(crate) fn grant_lost(scope: &Scope, loss: GrantLoss) -> Self {
+        match loss {
+            GrantLoss::Session(loss) => Self::session_lost(loss),
+            GrantLoss::Superseded | GrantLoss::Transferred => Self::refused(
+                Reason::EpochSuperseded,
+                format!("the grant of {scope} is lost: {loss}"),
+            ),
+            GrantLoss::Released => Self::usage(format!("the grant of {scope} was released")),
         }
     }
 

@@ -1,9 +1,10 @@
 //! What a session holds, as the cluster sees it.
 
-use epoch_core::{Epoch, Position, RequestId, Scope, SessionHash};
+use epoch_core::{Epoch, Position, RequestId, Scope, SessionHash, SessionId};
 use epoch_proto::v1;
 use tonic::Code;
 
+use crate::client::Client;
 use crate::error::Error;
 use crate::session::Session;
 
@@ -44,24 +45,33 @@ impl Session {
     /// The session's holder, and its grants.
     pub(crate) async fn holdings(&self) -> Result<(String, Vec<Holding>), Error> {
         self.check()?;
-        let mut holdings = Vec::new();
-        let mut page = None;
-        loop {
-            let request = v1::GetSessionRequest {
-                session_id: self.id().to_string(),
-                limit: PAGE_ROWS_MAX,
-                page,
-            };
-            let state = self.until_lost(self.client().get_session(request)).await?;
-            // After the first wait there are no more grants; a page without rows has no next.
-            let last = state.grants.is_empty() || !state.waits.is_empty();
-            for granted in state.grants {
-                holdings.push(holding(granted).map_err(|what| malformed(&what))?);
-            }
-            page = state.next_page;
-            if last || page.is_none() {
-                return Ok((state.holder, holdings));
-            }
+        self.until_lost(list(self.client(), self.id())).await
+    }
+}
+
+/// The holder of a session, and all its grants, page by page. A grant that stands all the while is
+/// on one of them.
+pub(crate) async fn list(
+    client: &Client,
+    session: SessionId,
+) -> Result<(String, Vec<Holding>), Error> {
+    let mut holdings = Vec::new();
+    let mut page = None;
+    loop {
+        let request = v1::GetSessionRequest {
+            session_id: session.to_string(),
+            limit: PAGE_ROWS_MAX,
+            page,
+        };
+        let state = client.get_session(request).await?;
+        // After the first wait there are no more grants; a page without rows has no next.
+        let last = state.grants.is_empty() || !state.waits.is_empty();
+        for granted in state.grants {
+            holdings.push(holding(granted).map_err(|what| malformed(&what))?);
+        }
+        page = state.next_page;
+        if last || page.is_none() {
+            return Ok((state.holder, holdings));
         }
     }
 }

@@ -1,127 +1,411 @@
-//! The background task of a session.
+//! The keepalives of all sessions of a client: one background task, one stream to the leader.
 
-use std::sync::Arc;
+mod schedule;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use epoch_core::Reason;
-use epoch_proto::v1::session_service_client::SessionServiceClient;
+use backon::ExponentialBackoff;
+use epoch_core::{Reason, SessionId};
 use epoch_proto::v1::{KeepAliveRequest, KeepAliveResponse};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use crate::boottime;
-use crate::client::{Client, ended, refusal_of};
-use crate::pool::Node;
+use crate::boottime::Clock;
+use crate::client::{Client, WeakClient, refusal_of};
+use crate::lease::Pace;
 use crate::retry::pauses;
 use crate::session::{Loss, Shared};
+use crate::{listing, refresh};
+use schedule::{Schedule, Stage};
+use stream::{Event, Streams};
 
-/// Keeps a session alive until it is lost.
-pub(crate) async fn keep(client: Client, shared: Arc<Shared>) {
-    tokio::select! {
-        () = shared.cancelled() => {}
-        () = lapse(&shared) => {}
-        () = renew(&client, &shared) => {}
+/// Keepalives under way at most on a stream whose node has not served one yet: enough to learn
+/// whether it does, and little work for nodes without a leader.
+const PROBES: usize = 16;
+/// How soon a session is asked for again that was refused while others were served: its expiry is
+/// under way, or its node has just lost the lead.
+const ASK_AGAIN_MS: u64 = 100;
+/// Answers and commands handled before the next keepalives go out.
+const EVENTS_MAX: usize = 1_024;
+
+/// The way to the background task of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Keeper(mpsc::UnboundedSender<Command>);
+
+#[derive(Debug)]
+enum Command {
+    Keep(Arc<Shared>),
+    Forget(SessionId),
+    Wake(SessionId),
+}
+
+impl Keeper {
+    pub(crate) fn keep(&self, shared: &Arc<Shared>) {
+        self.send(Command::Keep(Arc::clone(shared)));
+    }
+
+    pub(crate) fn forget(&self, id: SessionId) {
+        self.send(Command::Forget(id));
+    }
+
+    /// Something of a session may be due earlier than before.
+    pub(crate) fn wake(&self, id: SessionId) {
+        self.send(Command::Wake(id));
+    }
+
+    fn send(&self, command: Command) {
+        // The task is gone with its runtime: the sessions lapse by the clock.
+        drop(self.0.send(command));
     }
 }
 
-/// Returns once the lease has lapsed, whatever the keepalives do.
-async fn lapse(shared: &Shared) {
-    while shared.current_loss().is_none() {
-        boottime::sleep_until(shared.lease().ends_ms()).await;
+/// Starts the background task when the first session is opened, and again in the present runtime
+/// when the one it ran in has ended.
+#[derive(Debug, Default)]
+pub(crate) struct KeeperSlot(Mutex<Option<Keeper>>);
+
+impl KeeperSlot {
+    pub(crate) fn keeper(&self, client: &Client) -> Keeper {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*slot {
+            Some(keeper) if !keeper.0.is_closed() => keeper.clone(),
+            Some(_) | None => {
+                // Bounded by the sessions: a few commands for each.
+                let (sender, commands) = mpsc::unbounded_channel();
+                tokio::spawn(Hub::new(client).run(commands));
+                let keeper = Keeper(sender);
+                *slot = Some(keeper.clone());
+                keeper
+            }
+        }
     }
 }
 
-async fn renew(client: &Client, shared: &Shared) {
-    let attempt = client.options().attempt_timeout;
-    let attempt = attempt.min(Duration::from_millis(shared.lease().ttl_ms() / 3));
-    let mut stream = None;
-    let mut pauses = pauses();
-    loop {
-        // After a failure the next one is due at once: the lease has not moved.
-        boottime::sleep_until(shared.lease().keepalive_ms()).await;
-        let node = match &stream {
-            Some(Stream { node, .. }) => Arc::clone(node),
-            None => client.pool().pick(),
-        };
-        let sent_ms = boottime::now_ms();
-        let asked = timeout(attempt, ask(client, shared, &node, &mut stream)).await;
-        let status = match asked {
-            Ok(Ok(())) => {
-                shared.acknowledged(sent_ms);
-                pauses = crate::retry::pauses();
-                // Another node leads by now: a forwarded keepalive costs one more hop.
-                if client.pool().pick().endpoint != node.endpoint {
-                    stream = None;
+/// The background task.
+struct Hub {
+    client: WeakClient,
+    clock: Clock,
+    attempt_ms: u64,
+    sessions: BTreeMap<SessionId, Kept>,
+    schedule: Schedule,
+    streams: Streams,
+    /// After a failure nothing is sent before.
+    resume_ms: u64,
+    pauses: Option<ExponentialBackoff>,
+}
+
+/// A session that is kept alive.
+struct Kept {
+    shared: Arc<Shared>,
+    pace: Pace,
+    stage: Stage,
+}
+
+impl Hub {
+    fn new(client: &Client) -> Self {
+        let options = client.options();
+        Self {
+            client: client.downgrade(),
+            clock: options.clock.clone(),
+            attempt_ms: u64::try_from(options.attempt_timeout.as_millis()).unwrap_or(u64::MAX),
+            sessions: BTreeMap::new(),
+            schedule: Schedule::default(),
+            streams: Streams::new(client.pool_handle()),
+            resume_ms: 0,
+            pauses: None,
+        }
+    }
+
+    /// Runs until nobody can open a session and none is left.
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut said = Vec::new();
+        let mut answers = Vec::new();
+        loop {
+            let wake_ms = self.wake_ms();
+            tokio::select! {
+                biased;
+                received = commands.recv_many(&mut said, EVENTS_MAX) => {
+                    if received == 0 {
+                        return;
+                    }
                 }
-                continue;
+                _ = self.streams.events.recv_many(&mut answers, EVENTS_MAX) => {}
+                () = sleep_until(&self.clock, wake_ms) => {}
             }
-            Ok(Err(status)) => {
-                client.judge(&node, &status);
-                status
+            let now_ms = self.clock.now_ms();
+            for command in said.drain(..) {
+                self.command(command);
             }
-            Err(_elapsed) => {
-                client.pool().unanswered(&node);
-                Status::deadline_exceeded("the node did not answer in time")
+            for (stream, event) in answers.drain(..) {
+                self.event(stream, event, now_ms);
             }
-        };
-        if epoch_proto::reason_of(&status) == Some(Reason::SessionExpired) {
-            shared.lose(Loss::Expired);
+            self.work_due(now_ms);
+            self.send_held(now_ms);
+        }
+    }
+
+    /// When there is something to do next.
+    fn wake_ms(&self) -> Option<u64> {
+        let sending = self.schedule.has_held() && self.streams.room(PROBES) > 0;
+        let resume_ms = sending.then_some(self.resume_ms);
+        [self.schedule.next_ms(), resume_ms]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Keep(shared) => self.keep(shared),
+            Command::Forget(id) => self.remove(id),
+            Command::Wake(id) => {
+                let Some(kept) = self.sessions.get(&id) else {
+                    return;
+                };
+                let stage = match kept.stage {
+                    // Progress was made meanwhile.
+                    Stage::Idle { stalled: true, .. } if !kept.shared.is_stalled() => Stage::Held,
+                    Stage::Idle { .. } | Stage::Held | Stage::Asked(_) => kept.stage,
+                };
+                self.set_stage(id, stage);
+            }
+        }
+    }
+
+    fn keep(&mut self, shared: Arc<Shared>) {
+        if shared.current_loss().is_some() {
             return;
         }
-        tracing::debug!(node = %node.endpoint, error = status.message(), "keepalive failed");
-        // An answer still under way belongs to a request given up: it goes with its stream.
-        stream = None;
-        tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+        let lease = shared.lease();
+        let id = shared.id;
+        let (draw, _) = id.open_id.0.as_u64_pair();
+        let pace = Pace::new(lease.ttl_ms(), draw);
+        let stage = Stage::due(pace.after(lease.sent_ms()));
+        let kept = Kept {
+            shared,
+            pace,
+            stage,
+        };
+        self.sessions.insert(id, kept);
+        self.set_stage(id, stage);
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        if let Some(kept) = self.sessions.remove(&id) {
+            if let Stage::Asked(asked) = kept.stage {
+                self.streams.settled(asked.stream);
+            }
+            self.schedule.remove(id);
+        }
+        if self.sessions.is_empty() {
+            self.streams.close();
+        }
+    }
+
+    fn set_stage(&mut self, id: SessionId, stage: Stage) {
+        let Some(kept) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        kept.stage = stage;
+        let lease = kept.shared.lease();
+        let attempt_ms = self.attempt_ms.min(lease.ttl_ms() / 3);
+        let stage_ms = stage.ends_ms(attempt_ms);
+        let refresh_ms = kept.shared.registry().refresh_ms();
+        let wake_ms = [stage_ms, refresh_ms]
+            .into_iter()
+            .flatten()
+            .fold(lease.ends_ms(), u64::min);
+        let held_ms = matches!(stage, Stage::Held).then_some(lease.ends_ms());
+        self.schedule.set(id, wake_ms, held_ms);
+    }
+
+    fn event(&mut self, stream: u64, event: Event, now_ms: u64) {
+        match event {
+            Event::Answer(answer) => self.answer(stream, &answer, now_ms),
+            Event::Ended(status) => {
+                tracing::debug!(error = status.message(), "a stream of keepalives has ended");
+                self.stream_failed(stream, Some(&status), now_ms);
+            }
+        }
+    }
+
+    fn answer(&mut self, stream: u64, answer: &KeepAliveResponse, now_ms: u64) {
+        let Ok(id) = answer.session_id.parse::<SessionId>() else {
+            return;
+        };
+        let Some(kept) = self.sessions.get(&id) else {
+            return;
+        };
+        let refusal = refusal_of(answer);
+        let reason = refusal.as_ref().and_then(epoch_proto::reason_of);
+        // Whichever request it answers: there is no way back from it.
+        if reason == Some(Reason::SessionExpired) {
+            kept.shared.lose(Loss::Expired);
+            self.streams.served(stream, now_ms);
+            self.remove(id);
+            return;
+        }
+        // The answer to a request that was given up would count from a later one's sending.
+        let Stage::Asked(asked) = kept.stage else {
+            return;
+        };
+        if asked.stream != stream {
+            return;
+        }
+        let next_ms = kept.pace.after(asked.sent_ms);
+        let stage = match (&refusal, reason) {
+            (None, _) => {
+                kept.shared.acknowledged(asked.sent_ms);
+                self.grants_compared(id, answer.grants_differ);
+                Stage::due(next_ms)
+            }
+            (Some(_), Some(Reason::SessionStalled)) => {
+                if kept.shared.stalled_at(asked.progress) {
+                    Stage::due(now_ms + ASK_AGAIN_MS)
+                } else {
+                    Stage::Idle {
+                        due_ms: next_ms,
+                        stalled: true,
+                    }
+                }
+            }
+            (Some(status), _) => {
+                tracing::debug!(error = status.message(), "a keepalive was refused");
+                if self.streams.served_since(stream, asked.sent_ms) {
+                    self.streams.settled(stream);
+                    self.set_stage(id, Stage::due(now_ms + ASK_AGAIN_MS));
+                } else {
+                    self.stream_failed(stream, Some(status), now_ms);
+                }
+                return;
+            }
+        };
+        self.streams.settled(stream);
+        self.streams.served(stream, now_ms);
+        self.pauses = None;
+        self.set_stage(id, stage);
+    }
+
+    fn grants_compared(&self, id: SessionId, differ: bool) {
+        let Some(kept) = self.sessions.get(&id) else {
+            return;
+        };
+        let mut registry = kept.shared.registry();
+        if !differ {
+            registry.agree();
+        } else if registry.differ() {
+            drop(registry);
+            match self.client.upgrade() {
+                Some(client) => {
+                    tokio::spawn(listing::judge(client, Arc::clone(&kept.shared)));
+                }
+                None => kept.shared.registry().not_listed(),
+            }
+        }
+    }
+
+    /// A stream does not serve: another node is asked for its sessions, after a pause. Without a
+    /// status the node has not answered in time.
+    fn stream_failed(&mut self, stream: u64, status: Option<&Status>, now_ms: u64) {
+        if self.streams.failed(stream, status) {
+            let pause = self.pauses.get_or_insert_with(pauses).next();
+            let pause = pause.unwrap_or(Duration::ZERO).as_millis();
+            self.resume_ms = now_ms + u64::try_from(pause).unwrap_or(u64::MAX);
+        }
+        self.hold_all_of(stream);
+    }
+
+    /// The requests on a stream are given up: they are asked anew on another one.
+    fn hold_all_of(&mut self, stream: u64) {
+        let on_it =
+            |kept: &Kept| matches!(kept.stage, Stage::Asked(asked) if asked.stream == stream);
+        let given_up: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, kept)| on_it(kept))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in given_up {
+            self.set_stage(id, Stage::Held);
+        }
+    }
+
+    /// What the clock says: keepalives that are due, answers that are overdue, leases that have
+    /// lapsed, certificates to refresh.
+    fn work_due(&mut self, now_ms: u64) {
+        for id in self.schedule.take_due(now_ms) {
+            let Some(kept) = self.sessions.get(&id) else {
+                continue;
+            };
+            if kept.shared.current_loss().is_some() {
+                self.remove(id);
+                continue;
+            }
+            let due = kept.shared.registry().take_refreshes(now_ms);
+            if let (false, Some(client)) = (due.is_empty(), self.client.upgrade()) {
+                tokio::spawn(refresh::refresh(client, Arc::clone(&kept.shared), due));
+            }
+            let attempt_ms = self.attempt_ms.min(kept.shared.lease().ttl_ms() / 3);
+            let over = kept
+                .stage
+                .ends_ms(attempt_ms)
+                .is_some_and(|ms| ms <= now_ms);
+            let stage = if over { Stage::Held } else { kept.stage };
+            if let (true, Stage::Asked(asked)) = (over, kept.stage) {
+                self.overdue(asked.stream, asked.sent_ms, now_ms);
+            }
+            self.set_stage(id, stage);
+        }
+    }
+
+    /// An answer did not arrive in time. It is asked for on a new stream, so that it cannot be
+    /// mistaken for the next one's; of the next node, unless this one serves others.
+    fn overdue(&mut self, stream: u64, sent_ms: u64, now_ms: u64) {
+        self.streams.settled(stream);
+        if self.streams.served_since(stream, sent_ms) {
+            self.leave(stream);
+        } else {
+            self.stream_failed(stream, None, now_ms);
+        }
+    }
+
+    fn leave(&mut self, stream: u64) {
+        if let Some(given_up) = self.streams.leave(stream) {
+            self.hold_all_of(given_up);
+        }
+    }
+
+    /// Sends what may be sent of that which is due, the most urgent first.
+    fn send_held(&mut self, now_ms: u64) {
+        if !self.schedule.has_held() || now_ms < self.resume_ms {
+            return;
+        }
+        if let Some(old) = self.streams.outdated(now_ms) {
+            self.leave(old);
+        }
+        let stream = self.streams.current(now_ms);
+        for id in self.schedule.take_held(self.streams.room(PROBES)) {
+            let Some(kept) = self.sessions.get(&id) else {
+                continue;
+            };
+            let asked = stream.asked(now_ms, kept.shared.progress_mark());
+            let request = KeepAliveRequest {
+                session_id: id.to_string(),
+                grants: Some(kept.shared.registry().digest().to_string()),
+                progress: asked.progress,
+            };
+            self.streams.send(request);
+            self.set_stage(id, Stage::Asked(asked));
+        }
     }
 }
 
-/// A stream of keepalives to one node.
-struct Stream {
-    node: Arc<Node>,
-    requests: mpsc::Sender<KeepAliveRequest>,
-    answers: Streaming<KeepAliveResponse>,
-}
-
-/// Sends one keepalive and waits for its acknowledgement, over a new stream if there is none.
-async fn ask(
-    client: &Client,
-    shared: &Shared,
-    node: &Arc<Node>,
-    stream: &mut Option<Stream>,
-) -> Result<(), Status> {
-    let session_id = shared.id.to_string();
-    let request = KeepAliveRequest {
-        session_id: session_id.clone(),
-        ..KeepAliveRequest::default()
-    };
-    let open = match stream {
-        Some(open) => {
-            open.requests
-                .send(request)
-                .await
-                .map_err(|_closed| ended())?;
-            open
-        }
-        None => {
-            let (requests, received) = mpsc::channel(1);
-            requests.send(request).await.map_err(|_closed| ended())?;
-            let response = SessionServiceClient::new(node.channel.clone())
-                .keep_alive(ReceiverStream::new(received))
-                .await?;
-            client.pool().answered(node, response.metadata());
-            let answers = response.into_inner();
-            stream.insert(Stream {
-                node: Arc::clone(node),
-                requests,
-                answers,
-            })
-        }
-    };
-    let answer = open.answers.message().await?.ok_or_else(ended)?;
-    if answer.session_id != session_id {
-        return Err(Status::internal("the node answered for another session"));
+async fn sleep_until(clock: &Clock, wake_ms: Option<u64>) {
+    match wake_ms {
+        Some(wake_ms) => clock.sleep_until(wake_ms).await,
+        None => std::future::pending().await,
     }
-    refusal_of(&answer).map_or(Ok(()), Err)
 }

@@ -7,6 +7,8 @@ const MARGIN_MS_MIN: u64 = 20;
 const MARGIN_MS_MAX: u64 = 500;
 /// Keepalives go out this many times in a TTL, so that one or two may be lost.
 const KEEPALIVES_PER_TTL: u64 = 3;
+/// Keepalives go out at whole multiples of this: those of many sessions together.
+const SLOT_MS: u64 = 100;
 
 /// How long a session may be relied on.
 ///
@@ -27,6 +29,11 @@ impl Lease {
         self.ttl_ms
     }
 
+    /// When the last acknowledged message was sent.
+    pub(crate) fn sent_ms(&self) -> u64 {
+        self.sent_ms
+    }
+
     /// From here on it is lost.
     pub(crate) fn ends_ms(&self) -> u64 {
         let margin = (self.ttl_ms / MARGIN_PART).clamp(MARGIN_MS_MIN, MARGIN_MS_MAX);
@@ -38,12 +45,6 @@ impl Lease {
         now_ms >= self.ends_ms()
     }
 
-    /// When the next keepalive is due.
-    pub(crate) fn keepalive_ms(&self) -> u64 {
-        self.sent_ms
-            .saturating_add(self.ttl_ms / KEEPALIVES_PER_TTL)
-    }
-
     /// After a keepalive that was sent at `sent_ms` was acknowledged. An acknowledgement that
     /// arrives late never shortens it.
     #[must_use]
@@ -52,6 +53,31 @@ impl Lease {
             sent_ms: self.sent_ms.max(sent_ms),
             ..self
         }
+    }
+}
+
+/// When a session's keepalives are due: in one slot of each period. Which one is drawn, so that
+/// many sessions do not ask at once, also after they all had to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    period_ms: u64,
+    phase_ms: u64,
+}
+
+impl Pace {
+    /// `draw` is any number: sessions with numbers far and wide are spread evenly.
+    pub(crate) fn new(ttl_ms: u64, draw: u64) -> Self {
+        let slots = (ttl_ms / KEEPALIVES_PER_TTL / SLOT_MS).max(1);
+        Self {
+            period_ms: slots * SLOT_MS,
+            phase_ms: draw % slots * SLOT_MS,
+        }
+    }
+
+    /// The session's first slot after `asked_ms`: at most a third of the TTL later.
+    pub(crate) fn after(&self, asked_ms: u64) -> u64 {
+        let since_slot = asked_ms.saturating_sub(self.phase_ms) % self.period_ms;
+        (asked_ms - since_slot).saturating_add(self.period_ms)
     }
 }
 
@@ -78,8 +104,37 @@ mod tests {
     }
 
     #[test]
-    fn two_keepalives_may_fail_before_the_end() {
-        let lease = Lease::new(0, 10_000);
-        assert!(lease.keepalive_ms() * 2 < lease.ends_ms());
+    fn the_next_keepalive_is_due_within_a_third_of_the_ttl_so_that_two_may_fail() {
+        for ttl_ms in [1_000, 1_050, 10_000, 86_400_000] {
+            for draw in 0..100 {
+                let pace = Pace::new(ttl_ms, draw);
+                for asked_ms in (200_000..201_000).step_by(7) {
+                    let due_ms = pace.after(asked_ms);
+                    assert!(due_ms > asked_ms && due_ms <= asked_ms + ttl_ms / 3);
+                    let second_ms = pace.after(due_ms);
+                    assert!(second_ms < Lease::new(asked_ms, ttl_ms).ends_ms());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sessions_that_asked_at_once_are_due_evenly_and_in_whole_slots() {
+        let mut due = std::collections::BTreeMap::new();
+        for draw in 0..330 {
+            *due.entry(Pace::new(10_000, draw).after(50_123))
+                .or_insert(0_u32) += 1;
+        }
+        assert_eq!(due.len(), 33);
+        assert!(due.keys().all(|due_ms| due_ms % SLOT_MS == 0), "{due:?}");
+        assert!(due.values().all(|sessions| *sessions == 10), "{due:?}");
+    }
+
+    #[test]
+    fn a_keepalive_sent_in_its_slot_is_followed_by_one_a_period_later() {
+        let pace = Pace::new(10_000, 4);
+        let due_ms = pace.after(50_123);
+        assert_eq!(pace.after(due_ms), due_ms + 3_300);
+        assert_eq!(pace.after(due_ms + 2), due_ms + 3_300);
     }
 }

@@ -155,7 +155,9 @@
 mod acquire;
 mod boottime;
 mod call;
+mod certificate_life;
 mod client;
+mod connector;
 mod endpoint;
 mod error;
 mod event;
@@ -163,9 +165,12 @@ mod grant;
 mod holdings;
 mod keepalive;
 mod lease;
+mod listing;
 mod options;
 mod pool;
 mod record;
+mod refresh;
+mod registry;
 mod request_id;
 mod retry;
 mod session;
@@ -186,13 +191,17 @@ mod testing;
 mod watch_tests;
 
 pub use acquire::Acquire;
+#[doc(hidden)]
+pub use boottime::Clock;
 pub use client::Client;
+#[doc(hidden)]
+pub use connector::Connector;
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
-pub use grant::Grant;
+pub use grant::{Grant, GrantLoss};
 pub use holdings::Holding;
-pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, Options};
+pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, OpenOptions, Options};
 pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
 pub use watch::{Watch, Watched};

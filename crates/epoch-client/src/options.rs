@@ -1,6 +1,9 @@
-//! How long a client waits.
+//! How long a client waits, and how a session is opened.
 
 use std::time::Duration;
+
+use crate::boottime::Clock;
+use crate::connector::Connector;
 
 /// How long a call may take in all by default: an election (about one second) and a slow node
 /// fit in it several times.
@@ -20,6 +23,12 @@ pub struct Options {
     pub ping_interval: Duration,
     /// How long a ping's answer may take before the connection counts as broken.
     pub ping_timeout: Duration,
+    /// What leases are measured by.
+    #[doc(hidden)]
+    pub clock: Clock,
+    /// How nodes are reached, when not over TCP.
+    #[doc(hidden)]
+    pub connector: Option<Connector>,
 }
 
 impl Default for Options {
@@ -29,6 +38,38 @@ impl Default for Options {
             attempt_timeout: ATTEMPT_TIMEOUT_DEFAULT,
             ping_interval: Duration::from_secs(1),
             ping_timeout: Duration::from_secs(1),
+            clock: Clock::default(),
+            connector: None,
         }
+    }
+}
+
+/// How a session is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// How long the session lives without an acknowledged keepalive: from 1 s to 24 h, in whole
+    /// milliseconds.
+    pub ttl: Duration,
+    /// The session is renewed only while [`Session::progress`](crate::Session::progress) has been
+    /// called within this time, from 1 s to 24 h. Without a limit it is renewed for as long as
+    /// the process runs, also when the work in it is stuck.
+    pub stall_limit: Option<Duration>,
+}
+
+impl OpenOptions {
+    /// A session of this TTL, without a stall limit.
+    #[must_use]
+    pub fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            stall_limit: None,
+        }
+    }
+
+    /// The same with a stall limit.
+    #[must_use]
+    pub fn with_stall_limit(mut self, stall_limit: Duration) -> Self {
+        self.stall_limit = Some(stall_limit);
+        self
     }
 }

@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{self, Channel};
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
+use crate::retry::{Verdict, verdict};
 
 /// The metadata in which every answer names the leader.
 pub(crate) const LEADER_KEY: &str = "epochd-leader";
@@ -124,6 +126,19 @@ impl Pool {
         }
     }
 
+    /// What a failed answer of `node` means, with the route set for the next attempt.
+    pub(crate) fn judge(&self, node: &Node, status: &Status) -> Verdict {
+        let verdict = verdict(status);
+        match (epoch_proto::reason_of(status), verdict) {
+            (_, Verdict::Refused | Verdict::Failed) => self.answered(node, status.metadata()),
+            (Some(_), Verdict::NotDone | Verdict::Unknown) => {
+                self.unserved(node, status.metadata());
+            }
+            (None, Verdict::NotDone | Verdict::Unknown) => self.unanswered(node),
+        }
+        verdict
+    }
+
     /// The configured endpoints, for messages.
     pub(crate) fn shown(&self) -> String {
         let shown: Vec<_> = self
@@ -160,8 +175,11 @@ fn node(endpoint: Endpoint, options: &Options) -> Result<Node, Error> {
         .map_err(|error| Error::usage(format!("{endpoint} cannot be used: {error}")))?
         .connect_timeout(options.attempt_timeout)
         .http2_keep_alive_interval(options.ping_interval)
-        .keep_alive_timeout(options.ping_timeout)
-        .connect_lazy();
+        .keep_alive_timeout(options.ping_timeout);
+    let channel = match &options.connector {
+        None => channel.connect_lazy(),
+        Some(connector) => channel.connect_with_connector_lazy(connector.clone()),
+    };
     Ok(Node { endpoint, channel })
 }
 

@@ -1,19 +1,23 @@
 //! A session that keeps itself alive, and tells when it is lost.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use epoch_core::{Holder, SessionId};
+use epoch_core::{Holder, Reason, SessionId};
 use epoch_proto::{duration, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::boottime;
+use crate::boottime::Clock;
 use crate::client::Client;
 use crate::error::Error;
-use crate::keepalive;
+use crate::holdings::Holding;
+use crate::keepalive::Keeper;
 use crate::lease::Lease;
+use crate::options::OpenOptions;
+use crate::registry::{Key, Registry};
 use crate::request_id::RequestIds;
 
 /// Why a session is lost. There is no way back from any of these.
@@ -39,6 +43,12 @@ impl fmt::Display for Loss {
 
 /// A session that keeps itself alive in the background.
 ///
+/// The keepalives of all sessions of a [`Client`] are sent by one background task of the runtime
+/// in which the first of them was opened. They go on while the task that uses the session is busy
+/// or waits. Where nothing else can run, because a task blocks the only thread of a runtime, none
+/// go out; then [`Session::loss`] tells the truth at once, since it reads the clock, and
+/// [`Session::lost`] as soon as the runtime goes on.
+///
 /// It lives as long as any clone of it and any of its grants; when the last is dropped it is
 /// closed as well as that can be done without waiting. Prefer [`Session::close`].
 #[derive(Debug, Clone)]
@@ -50,9 +60,16 @@ pub struct Session {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: SessionId,
+    clock: Clock,
     lease: Mutex<Lease>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
+    registry: Mutex<Registry>,
+    /// The progress mark, if the session has a stall limit.
+    progress: Option<AtomicU64>,
+    /// Whether the cluster last said that no progress was made.
+    stalled: AtomicBool,
+    keeper: Keeper,
 }
 
 #[derive(Debug)]
@@ -66,18 +83,20 @@ impl Session {
     pub(crate) async fn open(
         client: Client,
         holder: &Holder,
-        ttl: Duration,
+        options: OpenOptions,
     ) -> Result<Self, Error> {
-        let ttl_ms = u64::try_from(ttl.as_millis())
-            .map_err(|_too_long| Error::usage("the TTL is too long; give at most 24 h"))?;
+        let ttl_ms = whole_ms("TTL", options.ttl)?;
+        let stall_limit = options.stall_limit;
+        let stall_limit_ms = stall_limit.map(|limit| whole_ms("stall limit", limit));
         let request = v1::OpenRequest {
             holder: holder.as_str().to_owned(),
             ttl: Some(duration::from_ms(ttl_ms)),
             open_id: None,
-            ..v1::OpenRequest::default()
+            stall_limit: stall_limit_ms.transpose()?.map(duration::from_ms),
         };
+        let clock = client.options().clock.clone();
         // The first attempt may be the one that opened it, so its time counts.
-        let sent_ms = boottime::now_ms();
+        let sent_ms = clock.now_ms();
         let session = client.open(request).await?;
         let malformed = |what: &str| {
             Error::protocol(
@@ -91,14 +110,20 @@ impl Session {
             .map_err(|error| malformed(&format!("{error}")))?;
         let granted_ms = session.ttl.as_ref().and_then(duration::to_ms);
         let granted_ms = granted_ms.ok_or_else(|| malformed("it has no TTL"))?;
-        let lease = Lease::new(sent_ms, granted_ms.min(ttl_ms));
+        let keeper = client.keeper();
         let shared = Arc::new(Shared {
             id,
-            lease: Mutex::new(lease),
+            clock,
+            lease: Mutex::new(Lease::new(sent_ms, granted_ms.min(ttl_ms))),
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
+            registry: Mutex::new(Registry::default()),
+            progress: stall_limit.map(|_| AtomicU64::new(0)),
+            stalled: AtomicBool::new(false),
+            keeper: keeper.clone(),
         });
-        tokio::spawn(keepalive::keep(client.clone(), Arc::clone(&shared)));
+        keeper.keep(&shared);
+        client.opened(&shared);
         let session = Self {
             handle: Arc::new(Handle {
                 client,
@@ -140,18 +165,42 @@ impl Session {
         self.handle.shared.current_loss()
     }
 
+    /// Tells that the work gets on. In a session with a stall limit this must be called at least
+    /// once within that limit, or the session is not renewed and lapses; in others it does nothing.
+    pub fn progress(&self) {
+        let shared = &self.handle.shared;
+        if let Some(progress) = &shared.progress {
+            progress.fetch_add(1, Ordering::Relaxed);
+            if shared.stalled.swap(false, Ordering::Relaxed) {
+                shared.wake();
+            }
+        }
+    }
+
+    /// Grants that the cluster counts as this session's and no [`Grant`](crate::Grant) here stands
+    /// for, as far as keepalives have told: transferred to it, or made by an acquire whose answer
+    /// was lost or not waited for. [`Session::adopt`] takes them over.
+    #[must_use]
+    pub fn unclaimed(&self) -> Vec<Holding> {
+        self.handle.shared.registry().unclaimed()
+    }
+
     /// Ends the session: its grants are lost at once here, and free in the cluster once this
     /// returns. Whether there still was one to close.
     ///
     /// # Errors
     /// As for every call. The session is lost here in any case, and expires by itself.
     pub async fn close(&self) -> Result<bool, Error> {
-        // Nobody may go on working under it while the call is on its way.
-        self.handle.shared.lose(Loss::Closed);
-        let request = v1::CloseRequest {
-            session_id: self.id().to_string(),
-        };
-        Ok(self.client().close(request).await?.closed)
+        self.handle.shared.close(self.client()).await
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// Whether the session ends when this is dropped.
+    pub(crate) fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.handle) == 1
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -181,42 +230,102 @@ impl Session {
     }
 }
 
+/// As far as the API can say it; the cluster checks the bounds.
+fn whole_ms(what: &str, time: Duration) -> Result<u64, Error> {
+    u64::try_from(time.as_millis())
+        .map_err(|_too_long| Error::usage(format!("the {what} is too long; give at most 24 h")))
+}
+
 impl Shared {
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     pub(crate) fn lease(&self) -> Lease {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn cancelled(&self) {
         self.lost.cancelled().await;
     }
 
+    /// The progress mark that keepalives carry.
+    pub(crate) fn progress_mark(&self) -> Option<u64> {
+        let progress = self.progress.as_ref()?;
+        Some(progress.load(Ordering::Relaxed))
+    }
+
+    /// The cluster does not renew the session for want of progress. True if there was some since
+    /// the mark that it was told.
+    pub(crate) fn stalled_at(&self, mark: Option<u64>) -> bool {
+        self.stalled.store(true, Ordering::Relaxed);
+        self.progress_mark() != mark
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+
+    /// Has the keeper look at this session again.
+    pub(crate) fn wake(&self) {
+        self.keeper.wake(self.id);
+    }
+
     /// Ends the session here, for good. The first cause stays.
     pub(crate) fn lose(&self, loss: Loss) {
         if self.loss.set(loss).is_ok() {
             tracing::debug!(%loss, session = %self.id.hash(), "session lost");
+            self.lost.cancel();
+            self.keeper.forget(self.id);
         }
-        self.lost.cancel();
+    }
+
+    /// Ends the session here, then in the cluster.
+    pub(crate) async fn close(&self, client: &Client) -> Result<bool, Error> {
+        // Nobody may go on working under it while the call is on its way.
+        self.lose(Loss::Closed);
+        let request = v1::CloseRequest {
+            session_id: self.id.to_string(),
+        };
+        Ok(client.close(request).await?.closed)
     }
 
     /// After a keepalive that was sent at `sent_ms` was acknowledged. A lease that had lapsed
     /// before is not revived: its loss may have been acted upon.
     pub(crate) fn acknowledged(&self, sent_ms: u64) {
         if self.current_loss().is_none() {
+            self.stalled.store(false, Ordering::Relaxed);
             let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
             *lease = lease.renewed(sent_ms);
         }
     }
 
     pub(crate) fn current_loss(&self) -> Option<Loss> {
-        if self.loss.get().is_none() && self.lease().is_lapsed(boottime::now_ms()) {
+        if self.loss.get().is_none() && self.lease().is_lapsed(self.clock.now_ms()) {
             self.lose(Loss::Lapsed);
         }
         self.loss.get().copied()
+    }
+
+    /// The answer to the release of a grant that was given up here.
+    pub(crate) fn release_answered(&self, key: &Key, answer: &Result<v1::ReleaseResponse, Error>) {
+        let ended = answer.as_ref().map_or_else(
+            |error| error.reason() == Some(Reason::EpochSuperseded),
+            |_released| true,
+        );
+        if ended {
+            self.registry().forget(key);
+        }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.client.forget(self.shared.id);
         if self.shared.loss.get().is_some() {
             return;
         }
@@ -224,11 +333,9 @@ impl Drop for Handle {
         // Without a runtime it is not closed, and expires.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let client = self.client.clone();
-            let request = v1::CloseRequest {
-                session_id: self.shared.id.to_string(),
-            };
+            let shared = Arc::clone(&self.shared);
             runtime.spawn(async move {
-                if let Err(error) = client.close(request).await {
+                if let Err(error) = shared.close(&client).await {
                     tracing::debug!(%error, "a dropped session was not closed; it expires");
                 }
             });

@@ -4,7 +4,7 @@ use epoch_core::{Epoch, Reason, Scope, SessionHash};
 use epoch_proto::v1;
 
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, malformed};
+use crate::grant::{Grant, GrantLoss, malformed};
 use crate::session::Session;
 
 impl Grant {
@@ -28,7 +28,10 @@ impl Grant {
             kept: false,
         };
         match self.ask(self.session().client().transfer(request)).await {
-            Ok(answer) => Epoch::new(answer.epoch).map_err(|error| malformed(&error.to_string())),
+            Ok(answer) => {
+                self.ended(GrantLoss::Transferred);
+                Epoch::new(answer.epoch).map_err(|error| malformed(&error.to_string()))
+            }
             Err(error) => {
                 let refused = matches!(error.kind(), ErrorKind::Refused(reason) if reason != Reason::EpochSuperseded);
                 leaving.kept = refused && !error.outcome_unknown();
@@ -47,14 +50,14 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.grant.lose();
+            self.grant.give_up(GrantLoss::Transferred);
         }
     }
 }
 
 impl Session {
-    /// Takes over a grant that was transferred to this session (or one of its own whose value was
-    /// dropped), with a fresh certificate. `None` when the session does not hold the scope.
+    /// Takes over a grant that was transferred to this session (or one of its own that was
+    /// [kept](Grant::keep)), with a fresh certificate. `None` when the session does not hold the scope.
     ///
     /// # Errors
     /// As for every call; `EPOCH_SUPERSEDED` when it lost the scope meanwhile.

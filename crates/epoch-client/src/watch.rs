@@ -124,7 +124,7 @@ impl Watch {
         deadline: Instant,
         pauses: &mut ExponentialBackoff,
     ) -> Result<(), Error> {
-        match self.client.judge(node, &status) {
+        match self.client.pool().judge(node, &status) {
             Verdict::Refused | Verdict::Failed => return Err(refused(&status)),
             Verdict::NotDone | Verdict::Unknown => {}
         }

@@ -1,0 +1,247 @@
+//! What a session holds, as far as this client knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use epoch_core::{Epoch, GrantsDigest, Scope};
+
+use crate::grant::{self, GrantLoss, Held};
+use crate::holdings::Holding;
+
+/// Names a grant in its session.
+pub(crate) type Key = (Scope, Epoch);
+
+/// The grants of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// A session holds a scope once at a time.
+    live: BTreeMap<Scope, Entry>,
+    /// What else the cluster counts as the session's. It is in the digest, so that it settles, and
+    /// tells of the next change, also where the cluster knows of a grant that nobody here wants.
+    others: BTreeMap<Key, Other>,
+    /// Of both.
+    digest: GrantsDigest,
+    refreshes: BTreeSet<(u64, Scope)>,
+    judging: Judging,
+}
+
+#[derive(Debug)]
+enum Other {
+    /// Its handle was given up here; it stays until the cluster is known to have ended it.
+    GivenUp,
+    Unclaimed(Holding),
+}
+
+#[derive(Debug)]
+struct Entry {
+    held: Arc<Held>,
+    handle: Weak<grant::Handle>,
+    refresh_ms: Option<u64>,
+}
+
+/// When to ask for the listing: once for each set of grants that differs, and ever more rarely for
+/// one that still does after the listing has been compared.
+#[derive(Debug, Default)]
+struct Judging {
+    under_way: bool,
+    /// Listings in a row that told nothing new.
+    futile: u32,
+    /// Differing answers to pass over.
+    pass_over: u32,
+}
+
+impl Judging {
+    /// Passed over are 1, 2, 4, up to this many answers.
+    const PASS_OVER_MAX: u32 = 64;
+}
+
+impl Registry {
+    /// The digest that keepalives carry.
+    pub(crate) fn digest(&self) -> GrantsDigest {
+        self.digest
+    }
+
+    /// Those without a handle, by scope.
+    pub(crate) fn unclaimed(&self) -> Vec<Holding> {
+        let others = self.others.values();
+        others
+            .filter_map(|other| match other {
+                Other::GivenUp => None,
+                Other::Unclaimed(unclaimed) => Some(unclaimed.clone()),
+            })
+            .collect()
+    }
+
+    /// A live grant, with the handle that stands for it if there is one.
+    pub(crate) fn live(&self, key: &Key) -> Option<(Arc<Held>, Option<Arc<grant::Handle>>)> {
+        let entry = self.live.get(&key.0)?;
+        (entry.held.key() == *key).then(|| (Arc::clone(&entry.held), entry.handle.upgrade()))
+    }
+
+    /// A grant was acquired, or a live one has got a handle again. An older one of the same scope
+    /// has ended with it, or it with a newer one.
+    pub(crate) fn adopt(&mut self, held: &Arc<Held>, handle: Weak<grant::Handle>) {
+        let key = held.key();
+        if let Some(live) = self.live.get(&key.0).map(|entry| entry.held.key()) {
+            if live.1 > key.1 {
+                held.lose(GrantLoss::Superseded);
+                return;
+            }
+            if live.1 == key.1 {
+                if let Some(entry) = self.live.get_mut(&key.0) {
+                    entry.handle = handle;
+                }
+                return;
+            }
+            self.end(&live, GrantLoss::Superseded);
+        }
+        if self.others.remove(&key).is_none() {
+            self.digest = self.digest.with(key.0.as_str(), key.1);
+        }
+        let entry = Entry {
+            held: Arc::clone(held),
+            handle,
+            refresh_ms: None,
+        };
+        self.live.insert(key.0, entry);
+    }
+
+    /// A grant has ended in the cluster.
+    pub(crate) fn end(&mut self, key: &Key, loss: GrantLoss) {
+        self.give_up(key, loss);
+        self.forget(key);
+    }
+
+    /// A grant is given up here; the cluster may still count it as the session's. Whether it was
+    /// live until now.
+    pub(crate) fn give_up(&mut self, key: &Key, loss: GrantLoss) -> bool {
+        if !self.is_live(key) {
+            return false;
+        }
+        if let Some(entry) = self.live.remove(&key.0) {
+            entry.held.lose(loss);
+            if let Some(refresh_ms) = entry.refresh_ms {
+                self.refreshes.remove(&(refresh_ms, key.0.clone()));
+            }
+        }
+        self.others.insert(key.clone(), Other::GivenUp);
+        true
+    }
+
+    /// The cluster does not count a grant that was given up as the session's any more.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        if self.others.remove(key).is_some() {
+            self.digest = self.digest.without(key.0.as_str(), key.1);
+        }
+    }
+
+    fn is_live(&self, (scope, epoch): &Key) -> bool {
+        let entry = self.live.get(scope);
+        entry.is_some_and(|entry| entry.held.epoch() == *epoch)
+    }
+
+    /// Whether to ask which grants the session has, after the cluster said that they are others
+    /// than the digest says; then [`listed`](Self::listed) or [`not_listed`](Self::not_listed)
+    /// must follow.
+    pub(crate) fn differ(&mut self) -> bool {
+        let judging = &mut self.judging;
+        if judging.under_way {
+            return false;
+        }
+        if judging.pass_over > 0 {
+            judging.pass_over -= 1;
+            return false;
+        }
+        judging.under_way = true;
+        true
+    }
+
+    /// The cluster said that they are as the digest says.
+    pub(crate) fn agree(&mut self) {
+        self.judging.futile = 0;
+        self.judging.pass_over = 0;
+    }
+
+    /// What is believed to be held now: to be judged by a listing that is asked for from here on.
+    pub(crate) fn believed(&self) -> Vec<Key> {
+        self.live.values().map(|entry| entry.held.key()).collect()
+    }
+
+    /// The session's grants as the cluster lists them; asked for when `believed` were held. Grants
+    /// acquired since then are not judged by it.
+    pub(crate) fn listed(&mut self, believed: &[Key], listing: Vec<Holding>) {
+        let before = self.digest;
+        let keyed = |holding: Holding| ((holding.scope.clone(), holding.epoch), holding);
+        let listing: BTreeMap<Key, Holding> = listing.into_iter().map(keyed).collect();
+        let others: Vec<_> = self.others.keys().cloned().collect();
+        for key in believed.iter().chain(&others) {
+            if !listing.contains_key(key) {
+                self.end(key, GrantLoss::Superseded);
+            }
+        }
+        for (key, unclaimed) in listing {
+            if self.is_live(&key) {
+                continue;
+            }
+            match self.others.get_mut(&key) {
+                Some(Other::GivenUp) => {}
+                Some(Other::Unclaimed(known)) => *known = unclaimed,
+                None => {
+                    self.digest = self.digest.with(key.0.as_str(), key.1);
+                    self.others.insert(key, Other::Unclaimed(unclaimed));
+                }
+            }
+        }
+        let judging = &mut self.judging;
+        judging.under_way = false;
+        if self.digest == before {
+            judging.pass_over = 1_u32
+                .checked_shl(judging.futile)
+                .unwrap_or(Judging::PASS_OVER_MAX)
+                .min(Judging::PASS_OVER_MAX);
+            judging.futile = judging.futile.saturating_add(1);
+        } else {
+            judging.futile = 0;
+        }
+    }
+
+    /// The listing could not be had.
+    pub(crate) fn not_listed(&mut self) {
+        self.judging.under_way = false;
+    }
+
+    /// Plans the next refresh of a live grant's certificate. Whether it is the first of all.
+    pub(crate) fn plan_refresh(&mut self, key: &Key, at_ms: u64) -> bool {
+        if !self.is_live(key) {
+            return false;
+        }
+        let planned = (at_ms, key.0.clone());
+        if let Some(entry) = self.live.get_mut(&key.0)
+            && let Some(before_ms) = entry.refresh_ms.replace(at_ms)
+        {
+            self.refreshes.remove(&(before_ms, key.0.clone()));
+        }
+        self.refreshes.insert(planned.clone());
+        self.refreshes.first() == Some(&planned)
+    }
+
+    /// When the next certificate is to be refreshed.
+    pub(crate) fn refresh_ms(&self) -> Option<u64> {
+        self.refreshes.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// The grants whose certificates are to be refreshed at `now_ms`; each is then planned anew by
+    /// [`plan_refresh`](Self::plan_refresh).
+    pub(crate) fn take_refreshes(&mut self, now_ms: u64) -> Vec<Arc<Held>> {
+        let mut due = Vec::new();
+        while self.refresh_ms().is_some_and(|at_ms| at_ms <= now_ms)
+            && let Some((_, scope)) = self.refreshes.pop_first()
+        {
+            if let Some(entry) = self.live.get_mut(&scope) {
+                entry.refresh_ms = None;
+                due.push(Arc::clone(&entry.held));
+            }
+        }
+        due
+    }
+}
