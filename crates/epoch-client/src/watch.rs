@@ -1,6 +1,8 @@
 //! Watching scopes: each event once and in order, over reconnects and failovers.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +48,7 @@ pub struct Watch {
     after: Option<Cursor>,
     received: VecDeque<Event>,
     stream: Option<(Arc<Node>, Streaming<v1::WatchResponse>)>,
+    opening: Option<(Arc<Node>, Opening)>,
     pub(crate) silence_max: Duration,
 }
 
@@ -62,6 +65,7 @@ impl Client {
             after,
             received: VecDeque::new(),
             stream: None,
+            opening: None,
             silence_max: SILENCE_MAX,
         };
         if after.is_none() {
@@ -144,12 +148,24 @@ impl Watch {
         let (node, stream) = match &mut self.stream {
             Some(open) => open,
             None => {
-                let node = self.client.pool().pick();
-                let open = self
-                    .open(&node)
-                    .await
-                    .map_err(|status| (Arc::clone(&node), status))?;
-                self.stream.insert((node, open))
+                // Kept until it is open: a caller that asks for a moment at a time gets there too.
+                let (node, opening) = self.opening.get_or_insert_with(|| {
+                    let node = self.client.pool().pick();
+                    let opening = open(
+                        self.client.clone(),
+                        self.watched.clone(),
+                        self.after,
+                        Arc::clone(&node),
+                    );
+                    (node, Opening(Box::pin(opening)))
+                });
+                let node = Arc::clone(node);
+                let opened = opening.0.as_mut().await;
+                self.opening = None;
+                match opened {
+                    Ok(stream) => self.stream.insert((node, stream)),
+                    Err(status) => return Err((node, status)),
+                }
             }
         };
         let answer = match timeout(self.silence_max, stream.message()).await {
@@ -159,33 +175,6 @@ impl Watch {
             Err(_elapsed) => Status::deadline_exceeded("the node has fallen silent"),
         };
         Err((Arc::clone(node), answer))
-    }
-
-    async fn open(&self, node: &Arc<Node>) -> Result<Streaming<v1::WatchResponse>, Status> {
-        let (scope, prefix) = match &self.watched {
-            Watched::All => (String::new(), String::new()),
-            Watched::Scope(scope) => (scope.as_str().to_owned(), String::new()),
-            Watched::Prefix(prefix) => (String::new(), prefix.clone()),
-        };
-        let request = v1::WatchRequest {
-            scope,
-            prefix,
-            after: self.after.map(|cursor| cursor.to_string()),
-        };
-        let mut service = EpochServiceClient::new(node.channel.clone());
-        match timeout(
-            self.client.options().attempt_timeout,
-            service.watch(request),
-        )
-        .await
-        {
-            Ok(Ok(response)) => {
-                self.client.pool().answered(node, response.metadata());
-                Ok(response.into_inner())
-            }
-            Ok(Err(status)) => Err(status),
-            Err(_elapsed) => Err(Status::deadline_exceeded("the node did not answer in time")),
-        }
     }
 
     /// Takes over an answer's events. What has been received before is passed over, and a node
@@ -207,5 +196,42 @@ impl Watch {
         }
         self.after = self.after.max(Some(said));
         Ok(())
+    }
+}
+
+async fn open(
+    client: Client,
+    watched: Watched,
+    after: Option<Cursor>,
+    node: Arc<Node>,
+) -> Result<Streaming<v1::WatchResponse>, Status> {
+    let (scope, prefix) = match watched {
+        Watched::All => (String::new(), String::new()),
+        Watched::Scope(scope) => (scope.as_str().to_owned(), String::new()),
+        Watched::Prefix(prefix) => (String::new(), prefix),
+    };
+    let request = v1::WatchRequest {
+        scope,
+        prefix,
+        after: after.map(|cursor| cursor.to_string()),
+    };
+    let mut service = EpochServiceClient::new(node.channel.clone());
+    let opening = service.watch(request);
+    match timeout(client.options().attempt_timeout, opening).await {
+        Ok(Ok(response)) => {
+            client.pool().answered(&node, response.metadata());
+            Ok(response.into_inner())
+        }
+        Ok(Err(status)) => Err(status),
+        Err(_elapsed) => Err(Status::deadline_exceeded("the node did not answer in time")),
+    }
+}
+
+/// A stream on its way.
+struct Opening(Pin<Box<dyn Future<Output = Result<Streaming<v1::WatchResponse>, Status>> + Send>>);
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opening")
     }
 }
