@@ -26,7 +26,9 @@ pub use request::Requested;
 const FEW: usize = 5_000;
 /// Sessions at most. Bounds memory; part of the replicated behaviour.
 pub const SESSIONS_MAX: usize = if cfg!(test) { FEW } else { 1_000_000 };
-/// Current grants at most: 1.6 GB at 400 bytes each. Part of the replicated behaviour.
+/// Current grants at most, scopes in their lock delay included: each keeps its place for who waits
+/// for it, and delays are bounded with them. 1.6 GB at 400 bytes each. Part of the replicated
+/// behaviour.
 pub const GRANTS_MAX: usize = if cfg!(test) { FEW } else { 4_000_000 };
 /// Signing keys at most. Part of the replicated behaviour.
 pub const KEYS_MAX: usize = 64;

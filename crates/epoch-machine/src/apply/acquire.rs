@@ -43,7 +43,7 @@ impl Applying<'_> {
         let taken = self.taken(scope, key);
         let granted = match taken {
             Ok(()) => {
-                if self.state.bound.len() >= GRANTS_MAX {
+                if self.state.grants_and_delays() >= GRANTS_MAX {
                     return Err(Refusal::GrantLimit);
                 }
                 let name = self.state.name_of(scope);
@@ -83,19 +83,22 @@ impl Applying<'_> {
             let request_id = RequestId::new(number).map_err(|_over| Refusal::RequestIdsOver)?;
             numbered.push((request_id, scope));
         }
-        let mut grants = Vec::with_capacity(numbered.len());
+        let mut granted = Vec::with_capacity(numbered.len());
         for (request_id, scope) in &numbered {
             match self.state.request(scope, session, *request_id, terms)? {
                 Requested::New => {}
-                Requested::Granted(grant) => grants.push(*grant),
+                Requested::Granted(grant) => granted.push(*grant),
                 // It was asked for alone before.
                 Requested::Waiting => return Err(Refusal::RequestIdReused),
             }
         }
-        if grants.len() == numbered.len() {
-            return Ok(Outcome::GrantedMany { grants, new: false });
+        if granted.len() == numbered.len() {
+            return Ok(Outcome::GrantedMany {
+                grants: granted,
+                new: false,
+            });
         }
-        if !grants.is_empty() {
+        if !granted.is_empty() {
             // Some of these ids were used in another call.
             return Err(Refusal::RequestIdReused);
         }
@@ -111,7 +114,8 @@ impl Applying<'_> {
                 });
             }
         }
-        if self.state.bound.len().saturating_add(numbered.len()) > GRANTS_MAX {
+        let grants = self.state.grants_and_delays();
+        if grants.saturating_add(numbered.len()) > GRANTS_MAX {
             return Err(Refusal::GrantLimit);
         }
         for (request_id, scope) in numbered {
@@ -122,9 +126,12 @@ impl Applying<'_> {
                 terms: terms.clone(),
                 before: None,
             };
-            grants.push(self.grant(&name, whom, GrantEventKind::Granted, None)?);
+            granted.push(self.grant(&name, whom, GrantEventKind::Granted, None)?);
         }
-        Ok(Outcome::GrantedMany { grants, new: true })
+        Ok(Outcome::GrantedMany {
+            grants: granted,
+            new: true,
+        })
     }
 
     /// Why a session cannot have a scope at once.

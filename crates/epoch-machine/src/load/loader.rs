@@ -28,6 +28,9 @@ pub enum LoadError {
     /// A wait is for a scope that nobody holds and nothing delays.
     #[error("request id {0} waits for a scope that is free")]
     WaitForFree(RequestId),
+    /// A wait is for a scope that its own session holds.
+    #[error("request id {0} waits for a scope that its session holds")]
+    WaitForOwn(RequestId),
     /// A record has more intents than are kept.
     #[error("a record has more than {INTENTS_KEPT} intents")]
     TooManyIntents,
@@ -250,7 +253,8 @@ impl Loader {
     /// The state.
     ///
     /// # Errors
-    /// A scope or a current grant's request id is there twice, or a wait is for a free scope.
+    /// A scope or a current grant's request id is there twice, or a wait is for a free scope or for
+    /// one that its session holds.
     pub fn finish(mut self) -> Result<State, LoadError> {
         // Inserting in order leaves the map's leaves half full: even places first, then odd ones,
         // takes a fifth less memory.
@@ -260,8 +264,12 @@ impl Loader {
         for (name, row) in even.chain(odd) {
             self.add(name, row)?;
         }
-        for ((_, request_id), place) in &self.state.waiting {
+        for ((session, request_id), place) in &self.state.waiting {
             let row = self.state.rows.scopes().get(&place.scope);
+            let holder = row.and_then(Row::held).map(Held::session);
+            if holder == Some(*session) {
+                return Err(LoadError::WaitForOwn(*request_id));
+            }
             let taken = row.is_some_and(|row| row.held().is_some() || row.is_delayed());
             if !taken && self.state.next_epoch(&place.scope).is_some() {
                 return Err(LoadError::WaitForFree(*request_id));

@@ -232,7 +232,7 @@ fn spent(state: &State) -> Result<(), Violation> {
 
 fn bounds(state: &State) -> Result<(), Violation> {
     let within = state.rows.sessions().len() <= SESSIONS_MAX
-        && state.bound.len() <= GRANTS_MAX
+        && state.grants_and_delays() <= GRANTS_MAX
         && state.rows.keys().len() <= KEYS_MAX
         && state.rows.waits().len() <= WAITS_MAX
         && state.rows.record_bytes() <= RECORD_BYTES_MAX;

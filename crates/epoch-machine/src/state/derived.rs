@@ -54,6 +54,11 @@ impl State {
         }
     }
 
+    /// What [`GRANTS_MAX`](super::GRANTS_MAX) counts.
+    pub(crate) fn grants_and_delays(&self) -> usize {
+        self.bound.len().saturating_add(self.delayed.len())
+    }
+
     pub(crate) fn next_epoch(&self, name: &str) -> Option<Epoch> {
         let last = self.rows.scopes().get(name).map(|row| row.epoch);
         epoch_rule::next(last, self.now_ms)

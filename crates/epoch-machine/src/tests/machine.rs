@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use epoch_core::{
-    ClusterId, Epoch, Holder, Incarnation, OpenId, Position, RequestId, Scope, SessionId,
+    ClusterId, Epoch, Holder, Incarnation, IntentId, OpenId, Position, RequestId, Scope, SessionId,
 };
 use uuid::Uuid;
 
+use super::text::Text;
 use crate::apply::apply;
-use crate::command::{Batch, Command, Entry, Leadership, SessionKey, Ttl};
+use crate::command::{Batch, Command, Entry, Leadership, Scopes, SessionKey, Ttl};
 use crate::event::Event;
 use crate::outcome::{Applied, Grant, Outcome, Refusal};
 use crate::promise::consistent;
+use crate::record::{IntentDigest, Value};
 use crate::state::State;
-use crate::terms::{Terms, Wait};
+use crate::terms::{LockDelay, Metadata, Terms, Wait};
 
 pub(super) const WALL_MS: u64 = 1_800_000_000_000;
 pub(super) const LEADERSHIP: Leadership = Leadership { term: 3, node: 2 };
@@ -29,6 +31,47 @@ pub(super) fn epoch(number: u64) -> Epoch {
 
 pub(super) fn scope(name: &str) -> Scope {
     Scope::parse(name).unwrap()
+}
+
+pub(super) fn request_id(id: u64) -> RequestId {
+    RequestId::new(id).unwrap()
+}
+
+pub(super) fn acquire(name: &str, session: SessionId, id: u64, wait_ms: u64) -> Command {
+    Command::Acquire {
+        scope: scope(name),
+        session,
+        request_id: request_id(id),
+        terms: Terms::default(),
+        wait: Wait::from_ms(wait_ms).unwrap(),
+        reissue: false,
+    }
+}
+
+pub(super) fn terms(lock_delay_ms: u64, metadata: &str) -> Terms {
+    Terms {
+        lock_delay: LockDelay::from_ms(lock_delay_ms).unwrap(),
+        metadata: Metadata::new(metadata).unwrap(),
+    }
+}
+
+/// A record write under a grant.
+pub(super) fn write(
+    grant: &Grant,
+    value: Option<&[u8]>,
+    expected_revision: Option<u64>,
+    intent: Option<&str>,
+) -> Command {
+    let value = value.map(|bytes| Value::new(bytes).unwrap());
+    let intent = intent.map(|id| IntentId::parse(id).unwrap());
+    Command::WriteRecord {
+        scope: grant.scope.clone(),
+        session: grant.session,
+        epoch: grant.epoch,
+        intent: intent.map(|id| IntentDigest::of(&id, value.as_ref())),
+        value,
+        expected_revision,
+    }
 }
 
 pub(super) struct Machine {
@@ -100,7 +143,7 @@ impl Machine {
         self.one(Command::Acquire {
             scope: scope(name),
             session,
-            request_id: RequestId::new(id).unwrap(),
+            request_id: request_id(id),
             terms: Terms::default(),
             wait: Wait::default(),
             reissue: false,
@@ -144,6 +187,103 @@ impl Machine {
             node,
             public_key: Arc::new([byte; 32]),
         })
+    }
+
+    /// An acquire that waits for up to 30 s.
+    pub(super) fn wait(&mut self, name: &str, session: SessionId, id: u64) -> Outcome {
+        self.one(acquire(name, session, id, 30_000))
+    }
+
+    pub(super) fn acquire_on(
+        &mut self,
+        terms: Terms,
+        name: &str,
+        session: SessionId,
+        id: u64,
+    ) -> Outcome {
+        self.one(Command::Acquire {
+            scope: scope(name),
+            session,
+            request_id: request_id(id),
+            terms,
+            wait: Wait::default(),
+            reissue: false,
+        })
+    }
+
+    pub(super) fn reissue(&mut self, name: &str, session: SessionId, id: u64) -> Outcome {
+        self.one(Command::Acquire {
+            scope: scope(name),
+            session,
+            request_id: request_id(id),
+            terms: Terms::default(),
+            wait: Wait::default(),
+            reissue: true,
+        })
+    }
+
+    pub(super) fn acquire_many(&mut self, names: &[&str], session: SessionId, id: u64) -> Outcome {
+        self.one(Command::AcquireMany {
+            scopes: Scopes::new(names.iter().map(|name| scope(name)).collect()).unwrap(),
+            session,
+            request_id: request_id(id),
+            terms: Terms::default(),
+        })
+    }
+
+    pub(super) fn cancel_wait(&mut self, name: &str, session: SessionId, id: u64) -> Outcome {
+        self.one(Command::CancelWait {
+            scope: scope(name),
+            session,
+            request_id: request_id(id),
+        })
+    }
+
+    pub(super) fn end_wait(&mut self, session: SessionId, id: u64) -> Outcome {
+        self.one(Command::EndWait {
+            session: SessionKey::from(&session),
+            request_id: request_id(id),
+        })
+    }
+
+    pub(super) fn end_delay(&mut self, name: &str, epoch: Epoch) -> Outcome {
+        self.one(Command::EndDelay {
+            scope: scope(name),
+            epoch,
+        })
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        name: &str,
+        session: SessionId,
+        epoch: Epoch,
+        to: SessionId,
+    ) -> Outcome {
+        self.one(Command::Transfer {
+            scope: scope(name),
+            session,
+            epoch,
+            to: to.hash(),
+        })
+    }
+
+    /// The epoch of the grant that a session has under a request id.
+    pub(super) fn granted(&self, session: SessionId, id: u64) -> Option<Epoch> {
+        let grant = self
+            .state
+            .granted(SessionKey::from(&session), request_id(id));
+        grant.map(|grant| grant.epoch)
+    }
+
+    /// What happened in the entry just applied, in words: a session by its log index, times since
+    /// [`WALL_MS`].
+    pub(super) fn told(&self) -> Vec<String> {
+        let text = Text {
+            base_ms: WALL_MS,
+            ..Text::default()
+        };
+        self.events.iter().map(|event| text.event(event)).collect()
     }
 
     /// The position of the only command of the entry just applied.

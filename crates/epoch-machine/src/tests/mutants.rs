@@ -13,7 +13,7 @@ use crate::state::State;
 
 type Outcomes = Result<Applied, ForeignLeadership>;
 
-fn found(planted: Apply) -> Failure {
+pub(super) fn found(planted: Apply) -> Failure {
     (1..=200)
         .find_map(|seed| Run::new(seed, planted).steps(2_000).err())
         .expect("the planted bug was not found")
@@ -247,6 +247,39 @@ fn released(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Released { released: true })
 }
 
+fn waits(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Waiting)
+}
+
+fn waits_no_more(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::WaitCancelled {
+            cancelled: true,
+            ..
+        }
+    )
+}
+
+fn transferred(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Transferred { new: true, .. })
+}
+
+fn written(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::RecordWritten {
+            had_effect: true,
+            replayed: false,
+            ..
+        }
+    )
+}
+
+fn undelayed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::DelayEnded { ended: true })
+}
+
 fn registered(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::KeyRegistered { .. })
 }
@@ -268,11 +301,16 @@ fn unhashed(
 
 #[test]
 fn a_change_that_the_hash_does_not_see_is_found() {
-    let bugs: [Apply; 5] = [
+    let bugs: [Apply; 10] = [
         |state, entry, batch| unhashed(state, entry, batch, opened),
         |state, entry, batch| unhashed(state, entry, batch, closed),
         |state, entry, batch| unhashed(state, entry, batch, granted),
         |state, entry, batch| unhashed(state, entry, batch, released),
+        |state, entry, batch| unhashed(state, entry, batch, waits),
+        |state, entry, batch| unhashed(state, entry, batch, waits_no_more),
+        |state, entry, batch| unhashed(state, entry, batch, transferred),
+        |state, entry, batch| unhashed(state, entry, batch, written),
+        |state, entry, batch| unhashed(state, entry, batch, undelayed),
         |state, entry, batch| unhashed(state, entry, batch, registered),
     ];
     for bug in bugs {
@@ -298,11 +336,16 @@ fn unrecorded(
 
 #[test]
 fn a_change_that_is_not_recorded_is_found() {
-    let bugs: [Apply; 4] = [
+    let bugs: [Apply; 9] = [
         |state, entry, batch| unrecorded(state, entry, batch, opened),
         |state, entry, batch| unrecorded(state, entry, batch, closed),
         |state, entry, batch| unrecorded(state, entry, batch, granted),
         |state, entry, batch| unrecorded(state, entry, batch, released),
+        |state, entry, batch| unrecorded(state, entry, batch, waits),
+        |state, entry, batch| unrecorded(state, entry, batch, waits_no_more),
+        |state, entry, batch| unrecorded(state, entry, batch, transferred),
+        |state, entry, batch| unrecorded(state, entry, batch, written),
+        |state, entry, batch| unrecorded(state, entry, batch, undelayed),
     ];
     for bug in bugs {
         let failure = found(bug);

@@ -6,6 +6,8 @@ use epoch_core::{Epoch, Holder, IntentId, OpenId, RequestId, Scope, SessionId};
 use uuid::Uuid;
 
 use crate::command::{Command, Scopes, SessionKey, Ttl};
+use crate::event::{Event, GrantEvent, GrantEventKind};
+use crate::outcome::Outcome;
 use crate::record::{IntentDigest, Value};
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
 
@@ -42,56 +44,114 @@ impl Random {
 
 /// A grant that some client believes it has or had.
 #[derive(Debug, Clone)]
-pub(super) struct Believed {
-    pub(super) scope: Scope,
-    pub(super) session: SessionId,
-    pub(super) epoch: Epoch,
+struct Believed {
+    scope: Scope,
+    session: SessionId,
+    epoch: Epoch,
 }
 
-/// What clients and operators know, and choose from: recent things, some of them long gone.
+/// What clients, operators and the leader know, and choose from: recent things, some of them long
+/// gone.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     sessions: Vec<SessionId>,
     believed: Vec<Believed>,
-    /// Acquires whose answer was lost.
+    /// Waits, and delays, as they began.
+    waits: Vec<(Scope, SessionKey, RequestId)>,
+    delays: Vec<(Scope, Epoch)>,
+    /// Commands whose answer was lost.
     unanswered: Vec<Command>,
+    /// Commands that were answered, to be repeated for no good reason.
+    answered: Vec<Command>,
     request_ids: u64,
 }
 
 impl Clients {
-    const SESSIONS_KNOWN: usize = 12;
-    const BELIEVED_MAX: usize = 24;
+    const KNOWN_MAX: usize = 24;
+    const SESSIONS_KNOWN: usize = 14;
     const UNANSWERED_MAX: usize = 8;
     const SCOPES: u64 = 6;
-    const OPEN_IDS: u64 = 9;
+    const OPEN_IDS: u64 = 12;
 
-    pub(super) fn opened(&mut self, session: SessionId) {
-        push_bounded(&mut self.sessions, session, Self::SESSIONS_KNOWN);
+    pub(super) fn told(&mut self, events: &[Event]) {
+        for event in events {
+            match event {
+                Event::Grant(GrantEvent {
+                    kind: GrantEventKind::Granted | GrantEventKind::Transferred,
+                    scope,
+                    epoch,
+                    who: Some((_, session)),
+                    ..
+                }) => {
+                    let believed = Believed {
+                        scope: Scope::parse(scope).unwrap(),
+                        session: *session,
+                        epoch: *epoch,
+                    };
+                    push_bounded(&mut self.believed, believed, Self::KNOWN_MAX);
+                }
+                Event::WaitBegun {
+                    scope,
+                    session,
+                    request_id,
+                    ..
+                } => {
+                    let wait = (Scope::parse(scope).unwrap(), *session, *request_id);
+                    push_bounded(&mut self.waits, wait, Self::KNOWN_MAX);
+                }
+                // Mostly; some go on with a session that is gone.
+                Event::SessionEnded { session, .. } if session.index % 8 > 0 => {
+                    let ended = |id: &SessionId| SessionKey::from(id) == *session;
+                    self.sessions.retain(|id| !ended(id));
+                    self.believed.retain(|believed| !ended(&believed.session));
+                }
+                Event::DelayBegun { scope, epoch, .. } => {
+                    let delay = (Scope::parse(scope).unwrap(), *epoch);
+                    push_bounded(&mut self.delays, delay, 3);
+                }
+                _ => {}
+            }
+        }
     }
 
-    pub(super) fn granted(&mut self, believed: Believed) {
-        push_bounded(&mut self.believed, believed, Self::BELIEVED_MAX);
-    }
-
-    pub(super) fn not_answered(&mut self, command: Command) {
-        push_bounded(&mut self.unanswered, command, Self::UNANSWERED_MAX);
+    pub(super) fn answered(&mut self, command: Command, outcome: &Outcome, missed: bool) {
+        if let Outcome::Opened { session, .. } = outcome {
+            push_bounded(&mut self.sessions, *session, Self::SESSIONS_KNOWN);
+            return;
+        }
+        if missed && !matches!(outcome, Outcome::Released { .. }) {
+            push_bounded(&mut self.unanswered, command, Self::UNANSWERED_MAX);
+        } else if matches!(
+            command,
+            Command::Acquire { .. } | Command::AcquireMany { .. } | Command::WriteRecord { .. }
+        ) {
+            push_bounded(&mut self.answered, command, Self::KNOWN_MAX);
+        }
     }
 
     pub(super) fn command(&mut self, random: &mut Random) -> Command {
-        match random.below(100) {
-            0..10 => open(random),
-            10..12 => Command::Close {
+        match random.below(200) {
+            0..20 => open(random),
+            20..23 => Command::Close {
                 session: self.session(random),
             },
-            12..14 => Command::Expire {
+            23..28 => Command::Expire {
                 session: SessionKey::from(&self.session(random)),
             },
-            14..50 => self.acquire(random),
-            50..62 => self.other(random),
-            62..85 => self.release(random),
-            85..95 => self.revoke(random),
-            95 => register_key(random),
-            96 => self.other(random),
+            28..102 => self.acquire(random),
+            102..106 => self.acquire_many(random),
+            106..140 => self.release(random),
+            140..152 => self.revoke(random),
+            152..155 => register_key(random),
+            155..162 => self.cancel_wait(random),
+            162..166 => self.end_wait(random),
+            166..170 => self.end_delay(random),
+            170..176 => self.transfer(random),
+            176..186 => self.write(random),
+            186..190 => match random.of(&self.answered).cloned() {
+                Some(command) => command,
+                None => self.acquire(random),
+            },
             _ => match self.unanswered.pop() {
                 Some(command) => command,
                 None => self.acquire(random),
@@ -116,8 +176,8 @@ impl Clients {
         }
     }
 
-    fn acquire(&mut self, random: &mut Random) -> Command {
-        // Mostly fresh ids; some used before, by this session or another.
+    /// Mostly a fresh one; some used before, by this session or another.
+    fn request_id(&mut self, random: &mut Random) -> RequestId {
         if !random.one_in(5) {
             self.request_ids += 1;
         }
@@ -126,36 +186,94 @@ impl Clients {
         } else {
             0
         };
-        let request_id = self.request_ids.saturating_sub(back).max(1);
+        RequestId::new(self.request_ids.saturating_sub(back).max(1)).unwrap()
+    }
+
+    fn acquire(&mut self, random: &mut Random) -> Command {
+        let request_id = self.request_id(random);
         Command::Acquire {
             scope: scope(random),
             session: self.session(random),
-            request_id: RequestId::new(request_id).unwrap(),
+            request_id,
             terms: terms(random),
             wait: wait(random),
             reissue: random.one_in(10),
         }
     }
 
-    fn release(&mut self, random: &mut Random) -> Command {
-        match random.of(&self.believed).cloned() {
-            Some(Believed {
-                scope,
-                session,
-                epoch,
-            }) => {
-                let session = if random.one_in(20) {
+    fn acquire_many(&mut self, random: &mut Random) -> Command {
+        let request_id = self.request_id(random);
+        self.request_ids += 2;
+        let first = scope(random);
+        let mut scopes = vec![scope(random), scope(random)];
+        scopes.retain(|scope| *scope != first);
+        scopes.dedup();
+        scopes.push(first);
+        Command::AcquireMany {
+            scopes: Scopes::new(scopes).unwrap(),
+            session: self.session(random),
+            request_id,
+            terms: terms(random),
+        }
+    }
+
+    fn known_wait(&mut self, random: &mut Random) -> (Scope, SessionId, RequestId) {
+        let known = random.of(&self.waits).cloned();
+        if let Some((scope, session, request_id)) = known
+            && !random.one_in(6)
+        {
+            let of = |id: &&SessionId| SessionKey::from(*id) == session;
+            if let Some(session) = self.sessions.iter().find(of) {
+                return (scope, *session, request_id);
+            }
+        }
+        let session = self.session(random);
+        (scope(random), session, self.request_id(random))
+    }
+
+    fn cancel_wait(&mut self, random: &mut Random) -> Command {
+        let (scope, session, request_id) = self.known_wait(random);
+        Command::CancelWait {
+            scope,
+            session,
+            request_id,
+        }
+    }
+
+    fn end_wait(&mut self, random: &mut Random) -> Command {
+        let (_, session, request_id) = self.known_wait(random);
+        Command::EndWait {
+            session: SessionKey::from(&session),
+            request_id,
+        }
+    }
+
+    fn end_delay(&mut self, random: &mut Random) -> Command {
+        let known = random.of(&self.delays).cloned();
+        let (scope, epoch) = known.unwrap_or_else(|| (scope(random), Epoch::new(1).unwrap()));
+        let epoch = near(random, epoch);
+        Command::EndDelay { scope, epoch }
+    }
+
+    /// A grant, mostly as its holder believes it is, and mostly one of the latest.
+    fn grant(&mut self, random: &mut Random) -> Believed {
+        let recent = self.believed.len().saturating_sub(8);
+        let all = if random.one_in(3) {
+            &self.believed
+        } else {
+            &self.believed[recent..]
+        };
+        match random.of(all).cloned() {
+            Some(believed) => Believed {
+                session: if random.one_in(20) {
                     self.session(random)
                 } else {
-                    session
-                };
-                Command::Release {
-                    scope,
-                    session,
-                    epoch: near(random, epoch),
-                }
-            }
-            None => Command::Release {
+                    believed.session
+                },
+                epoch: near(random, believed.epoch),
+                ..believed
+            },
+            None => Believed {
                 scope: scope(random),
                 session: self.session(random),
                 epoch: Epoch::new(1 + random.below(1 << 50)).unwrap(),
@@ -163,77 +281,64 @@ impl Clients {
         }
     }
 
-    /// What is rarer than acquires and releases.
-    fn other(&mut self, random: &mut Random) -> Command {
-        let request_id = self.request_ids.saturating_sub(random.below(12)).max(1);
-        let request_id = RequestId::new(request_id).unwrap();
-        let session = self.session(random);
-        let believed = random.of(&self.believed).cloned();
-        let (scope, holder, epoch) = match believed {
-            Some(Believed {
-                scope,
-                session,
-                epoch,
-            }) => (scope, session, epoch),
-            None => (scope(random), session, Epoch::new(1).unwrap()),
-        };
-        match random.below(6) {
-            0 => Command::EndWait {
-                session: SessionKey::from(&session),
-                request_id,
-            },
-            1 => Command::CancelWait {
-                scope,
-                session,
-                request_id,
-            },
-            2 => Command::EndDelay { scope, epoch },
-            3 => Command::Transfer {
-                scope,
-                session: holder,
-                epoch,
-                to: session.hash(),
-            },
-            4 => {
-                self.request_ids += 2;
-                let names = [["a", "b"], ["b", "B"]];
-                let names = names[usize::from(random.one_in(2))];
-                let scopes = names.map(|name| Scope::parse(name).unwrap());
-                Command::AcquireMany {
-                    scopes: Scopes::new(scopes.to_vec()).unwrap(),
-                    session,
-                    request_id: RequestId::new(self.request_ids - 1).unwrap(),
-                    terms: terms(random),
-                }
-            }
-            _ => {
-                let value = Value::new(&[u8::try_from(random.below(3)).unwrap(); 900]).ok();
-                let value = value.filter(|_| !random.one_in(4));
-                let id = IntentId::parse(&format!("intent {}", random.below(30))).unwrap();
-                Command::WriteRecord {
-                    scope,
-                    session: holder,
-                    epoch,
-                    expected_revision: random.one_in(4).then_some(0),
-                    intent: random
-                        .one_in(2)
-                        .then(|| IntentDigest::of(&id, value.as_ref())),
-                    value,
-                }
-            }
+    fn release(&mut self, random: &mut Random) -> Command {
+        let Believed {
+            scope,
+            session,
+            epoch,
+        } = self.grant(random);
+        Command::Release {
+            scope,
+            session,
+            epoch,
+        }
+    }
+
+    fn transfer(&mut self, random: &mut Random) -> Command {
+        let Believed {
+            scope,
+            session,
+            epoch,
+        } = self.grant(random);
+        let (_, waiting, _) = self.known_wait(random);
+        Command::Transfer {
+            scope,
+            session,
+            epoch,
+            to: waiting.hash(),
+        }
+    }
+
+    fn write(&mut self, random: &mut Random) -> Command {
+        let Believed {
+            scope,
+            session,
+            epoch,
+        } = self.grant(random);
+        let value = Value::new(&[u8::try_from(random.below(3)).unwrap(); 30]).ok();
+        let value = value.filter(|_| !random.one_in(4));
+        let id = IntentId::parse(&format!("intent {}", random.below(12))).unwrap();
+        let intent = IntentDigest::of(&id, value.as_ref());
+        Command::WriteRecord {
+            scope,
+            session,
+            epoch,
+            value,
+            expected_revision: random.one_in(4).then_some(0),
+            intent: random.one_in(2).then_some(intent),
         }
     }
 
     fn revoke(&mut self, random: &mut Random) -> Command {
-        match random.of(&self.believed).cloned() {
-            Some(Believed { scope, epoch, .. }) if !random.one_in(4) => Command::Revoke {
-                scope,
-                epoch: Some(near(random, epoch)),
+        let (
+            named,
+            Believed {
+                scope: of, epoch, ..
             },
-            Some(_) | None => Command::Revoke {
-                scope: scope(random),
-                epoch: None,
-            },
+        ) = (!random.one_in(4), self.grant(random));
+        Command::Revoke {
+            scope: if named { of } else { scope(random) },
+            epoch: named.then_some(epoch),
         }
     }
 }
@@ -265,7 +370,7 @@ fn open_id(random: &mut Random) -> OpenId {
 }
 
 fn terms(random: &mut Random) -> Terms {
-    let delay = if random.one_in(8) { 5_000 } else { 0 };
+    let delay = if random.one_in(6) { 5_000 } else { 0 };
     let metadata = if random.one_in(20) { "run 7" } else { "" };
     Terms {
         lock_delay: LockDelay::from_ms(delay).unwrap(),
@@ -283,7 +388,7 @@ fn open(random: &mut Random) -> Command {
         open_id: open_id(random),
         holder: Holder::parse(["agent-a", "agent-b"][usize::from(random.one_in(10))]).unwrap(),
         ttl: Ttl::from_ms(10_000 - random.below(20) / 19).unwrap(),
-        stall_limit: None,
+        stall_limit: random.one_in(30).then(|| Ttl::from_ms(60_000).unwrap()),
     }
 }
 

@@ -1,31 +1,29 @@
 //! The machine driven by random commands, with all promises checked over what came of it.
 
-use std::collections::BTreeMap;
-
-use epoch_core::{
-    ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation, OpenId, Position, RequestId, Scope, SessionId,
-};
+use epoch_core::{ClusterId, Epoch, Incarnation};
 use uuid::Uuid;
 
 use super::hash::hash_of_rows;
+use super::history::{History, Lengths};
 use super::promises::{Coverage, Failure};
-use super::random::{Believed, Clients, Random};
+use super::random::{Clients, Random};
 use super::shadow::Shadow;
+use super::told::Told;
+use super::writes::Writes;
 use crate::changes::Changes;
 use crate::command::{Batch, Command, Entry, Leadership};
-use crate::event::{Event, GrantEvent, GrantEventKind, WaitEnd};
-use crate::load::Loader;
+use crate::event::{Event, GrantEventKind};
+use crate::load::{Loader, ScopeRow, StandingRow};
 use crate::outcome::{Applied, ForeignLeadership, Outcome};
-use crate::promise::{
-    Acquired, AppliedEntry, Committed, committed_before_seen, consistent, exactly_one,
-    first_come_first_served, provenance, unique_and_rising,
-};
+use crate::promise::consistent;
 use crate::state::State;
+use crate::terms::LockDelay;
 
 /// What is under test: `apply`, or `apply` with a bug planted around it.
 pub(super) type Apply = fn(&mut State, Entry, &Batch) -> Result<Applied, ForeignLeadership>;
 
 const WALL_MS_FIRST: u64 = 1_800_000_000_000;
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// A command on its way.
 struct Proposal {
@@ -33,14 +31,11 @@ struct Proposal {
     command: Command,
 }
 
-/// Lengths to go back to, with the state that belongs to them.
+/// What to go back to.
 struct Saved {
     state: State,
     index: u64,
-    committed: usize,
-    answered: usize,
-    entries: usize,
-    events: usize,
+    lengths: Lengths,
 }
 
 pub(super) struct Run {
@@ -53,29 +48,18 @@ pub(super) struct Run {
     leadership: Leadership,
     /// The leader's clock.
     wall_ms: u64,
-    /// Counts everything that happens, for sent and returned.
-    tick: u64,
-    on_the_way: Vec<Proposal>,
-    /// When each acquire was sent for the first time.
-    first_sent: BTreeMap<(SessionId, Option<RequestId>, Scope), u64>,
-    /// Everything answered, in all lives of the disks; retries count from when they were first
-    /// sent, since a rolled-back grant can come back.
-    answered_ever: Vec<Acquired>,
-    /// Every grant and every burnt epoch applied, in all lives of the disks.
-    applied_ever: Vec<Acquired>,
-    committed_ever: Vec<Committed>,
-    /// The same of this life only.
-    answered: Vec<Acquired>,
-    committed: Vec<Committed>,
-    entries: Vec<AppliedEntry>,
-    saved: Option<Saved>,
     now_ms_ever: u64,
+    on_the_way: Vec<Proposal>,
+    history: History,
+    saved: Option<Saved>,
     /// Follows the state by its changes alone.
     shadow: Shadow,
+    /// Follows it by events alone.
+    told: Told,
+    /// Follows its records by answers alone.
+    writes: Writes,
     /// Of checkpoints that failed since the last one that did not.
     not_written: Changes,
-    /// Of this life.
-    events: Vec<Event>,
     coverage: Coverage,
 }
 
@@ -97,20 +81,14 @@ impl Run {
             index: 0,
             leadership: Leadership { term: 1, node: 1 },
             wall_ms: WALL_MS_FIRST,
-            tick: 0,
-            on_the_way: Vec::new(),
-            first_sent: BTreeMap::new(),
-            answered_ever: Vec::new(),
-            applied_ever: Vec::new(),
-            committed_ever: Vec::new(),
-            answered: Vec::new(),
-            committed: Vec::new(),
-            entries: Vec::new(),
-            saved: None,
             now_ms_ever: 0,
+            on_the_way: Vec::new(),
+            history: History::default(),
+            saved: None,
             shadow: Shadow::default(),
+            told: Told::default(),
+            writes: Writes::default(),
             not_written: Changes::default(),
-            events: Vec::new(),
             coverage: Coverage::default(),
         }
     }
@@ -129,21 +107,8 @@ impl Run {
             }
             for _ in 0..self.random.below(3) {
                 let command = self.clients.command(&mut self.random);
-                self.tick += 1;
-                if let Command::Acquire {
-                    scope,
-                    session,
-                    request_id,
-                    ..
-                } = &command
-                {
-                    let request = (*session, Some(*request_id), scope.clone());
-                    self.first_sent.entry(request).or_insert(self.tick);
-                }
-                self.on_the_way.push(Proposal {
-                    sent: self.tick,
-                    command,
-                });
+                let sent = self.history.sent(&command);
+                self.on_the_way.push(Proposal { sent, command });
             }
             match self.random.below(400) {
                 0 => self.save(),
@@ -161,14 +126,15 @@ impl Run {
                 self.checkpoint()?;
             }
         }
-        self.check_promises()?;
+        self.history.check()?;
         Ok(self.coverage)
     }
 
     fn pass_time(&mut self) {
-        let on = match self.random.below(200) {
-            0 => self.random.below(3_600_000),
-            1..40 => 1,
+        let on = match self.random.below(1_000) {
+            0 => 8 * DAY_MS,
+            1..6 => self.random.below(3_600_000),
+            6..200 => 1,
             _ => 0,
         };
         self.wall_ms = self.wall_ms.saturating_add(on);
@@ -201,23 +167,27 @@ impl Run {
         )
     }
 
+    fn next_entry(&mut self) -> Entry {
+        self.index += 1;
+        Entry {
+            leadership: self.leadership,
+            index: self.index,
+        }
+    }
+
     /// A batch that was queued under another leadership: nothing happens, and its callers ask
     /// again.
     fn foreign_batch(&mut self) -> Result<(), Failure> {
         let (mut batch, sent) = self.take_batch();
         batch.leadership.node += 1;
         batch.wall_ms += 1_000;
-        self.index += 1;
-        let entry = Entry {
-            leadership: self.leadership,
-            index: self.index,
-        };
+        let entry = self.next_entry();
         let before = self.state.clone();
         let result = (self.apply)(&mut self.state, entry, &batch);
         if result != Err(ForeignLeadership) || self.state != before {
             return Err(Failure::Foreign(batch));
         }
-        self.coverage.foreign += 1;
+        self.coverage.count("foreign batches");
         for (sent, command) in sent.into_iter().zip(batch.commands) {
             self.on_the_way.push(Proposal { sent, command });
         }
@@ -226,11 +196,7 @@ impl Run {
 
     fn batch(&mut self) -> Result<(), Failure> {
         let (batch, sent) = self.take_batch();
-        self.index += 1;
-        let entry = Entry {
-            leadership: self.leadership,
-            index: self.index,
-        };
+        let entry = self.next_entry();
         let before = self.state.clone();
         let applied = (self.apply)(&mut self.state, entry, &batch);
         let on_replica = (self.apply)(&mut self.replica, entry, &batch);
@@ -240,167 +206,111 @@ impl Run {
         {
             return Err(Failure::Replicas(batch));
         }
-        let Ok(Applied { outcomes, events }) = applied else {
+        let Ok(applied) = applied else {
             return Err(Failure::Replicas(batch));
         };
         if self.state.now_ms() < before.now_ms() {
             return Err(Failure::Time);
         }
-        self.note_events(&events);
-        self.events.extend(events);
-        self.refused_changed_nothing(before, entry, &batch, &outcomes)?;
+        self.refused_changed_nothing(&before, entry, &batch, &applied)?;
+        let Applied { outcomes, events } = applied;
+        self.events_tell_the_truth(&before, entry, &events)?;
+        let done: Vec<_> = batch.commands.into_iter().zip(outcomes).collect();
+        self.writes
+            .follow(&before, &self.state, &done, &events)
+            .map_err(Failure::Record)?;
 
         self.now_ms_ever = self.now_ms_ever.max(self.state.now_ms());
-        let commands = u32::try_from(batch.commands.len()).unwrap();
-        self.entries.push(AppliedEntry { entry, commands });
-        self.tick += 1;
-        for ((sent, command), outcome) in sent.into_iter().zip(batch.commands).zip(outcomes) {
-            self.note(sent, command, outcome);
+        self.coverage.events(&events);
+        self.clients.told(&events);
+        self.history.applied(&self.state, entry, done.len(), events);
+        for (sent, (command, outcome)) in sent.into_iter().zip(done) {
+            self.coverage.outcome(&outcome);
+            self.answer(sent, command, &outcome);
+        }
+        Ok(())
+    }
+
+    fn events_tell_the_truth(
+        &mut self,
+        before: &State,
+        entry: Entry,
+        events: &[Event],
+    ) -> Result<(), Failure> {
+        let followed = self.told.follow(entry, self.state.now_ms(), events);
+        followed.map_err(Failure::Told)?;
+        if self.told != Told::of(&self.state) {
+            return Err(Failure::Told(format!("{:?} was told", self.told)));
+        }
+        for (at, event) in events.iter().enumerate() {
+            if let Event::Grant(lost) = event
+                && lost.kind == GrantEventKind::Expired
+                && let Some((epoch, delay)) = delay_asked_for(before, &lost.scope)
+                && epoch == lost.epoch
+                && !delay.is_zero()
+                && !matches!(events.get(at + 1), Some(Event::DelayBegun { .. }))
+            {
+                return Err(Failure::Told(format!("no delay after {lost:?}")));
+            }
         }
         Ok(())
     }
 
     fn refused_changed_nothing(
         &mut self,
-        before: State,
+        before: &State,
         entry: Entry,
         batch: &Batch,
-        outcomes: &[Outcome],
+        applied: &Applied,
     ) -> Result<(), Failure> {
-        let all_refused = outcomes
-            .iter()
-            .all(|outcome| matches!(outcome, Outcome::Refused(_) | Outcome::RefusedMany { .. }));
-        if all_refused && self.random.one_in(4) {
-            let mut expected = before;
-            let empty = Batch {
-                commands: Vec::new(),
-                ..batch.clone()
+        if !applied.outcomes.iter().all(is_of_no_effect) {
+            return Ok(());
+        }
+        // A wait that is new is told of.
+        let waiting = |outcome: &Outcome| *outcome == Outcome::Waiting;
+        if !applied.events.is_empty() {
+            return if applied.outcomes.iter().any(waiting) {
+                Ok(())
+            } else {
+                Err(Failure::Refused(batch.clone()))
             };
-            if (self.apply)(&mut expected, entry, &empty).is_err() || expected != self.state {
-                return Err(Failure::Refused(batch.clone()));
-            }
+        }
+        let mut expected = before.clone();
+        let empty = Batch {
+            commands: Vec::new(),
+            ..batch.clone()
+        };
+        if (self.apply)(&mut expected, entry, &empty).is_err() || expected != self.state {
+            return Err(Failure::Refused(batch.clone()));
+        }
+        if applied.outcomes.iter().any(waiting) {
+            self.coverage.count("waiting again");
         }
         Ok(())
     }
 
-    fn note(&mut self, sent: u64, command: Command, outcome: Outcome) {
+    /// Clients learn what came of their calls, unless the answer is lost.
+    fn answer(&mut self, sent: u64, command: Command, outcome: &Outcome) {
+        let missed = self.random.one_in(6);
         match outcome {
-            Outcome::Opened { session, .. } => self.clients.opened(session),
-            Outcome::Granted { grant, new } => {
-                let incarnation = self.state.incarnation();
-                if new {
-                    self.committed.push(Committed::new(&grant, incarnation));
-                } else {
-                    self.coverage.retried += 1;
-                }
-                self.clients.granted(Believed {
-                    scope: grant.scope.clone(),
-                    session: grant.session,
-                    epoch: grant.epoch,
-                });
-                if self.random.one_in(6) {
-                    self.clients.not_answered(command);
-                } else {
-                    self.tick += 1;
-                    let record = Acquired::new(&grant, incarnation, sent, self.tick);
-                    let request = (record.session, grant.request_id, record.scope.clone());
-                    let first_sent = self.first_sent.get(&request).copied().unwrap_or(sent);
-                    self.answered_ever.push(Acquired {
-                        sent: first_sent,
-                        ..record.clone()
-                    });
-                    self.answered.push(record);
+            Outcome::Granted { grant, .. } => {
+                self.history.granted(&self.state, sent, grant, missed);
+            }
+            Outcome::GrantedMany { grants, .. } => {
+                for grant in grants {
+                    self.history.granted(&self.state, sent, grant, missed);
                 }
             }
-            Outcome::Revoked { .. } => self.coverage.revoked += 1,
-            Outcome::Expired { expired: true, .. } => self.coverage.expired += 1,
-            Outcome::Expired { expired: false, .. }
-            | Outcome::Closed { .. }
-            | Outcome::Released { .. }
-            | Outcome::KeyRegistered { .. }
-            | Outcome::Waiting
-            | Outcome::GrantedMany { .. }
-            | Outcome::RefusedMany { .. }
-            | Outcome::WaitCancelled { .. }
-            | Outcome::WaitEnded { .. }
-            | Outcome::DelayEnded { .. }
-            | Outcome::Transferred { .. }
-            | Outcome::RecordWritten { .. }
-            | Outcome::Refused(_) => {}
+            _ => {}
         }
-    }
-
-    /// Every grant is told as an event, whatever brought it about.
-    fn note_events(&mut self, events: &[Event]) {
-        let incarnation = self.state.incarnation();
-        for event in events {
-            match event {
-                Event::Grant(GrantEvent {
-                    kind: GrantEventKind::Granted | GrantEventKind::Transferred,
-                    scope,
-                    epoch,
-                    request_id,
-                    who: Some((_, session)),
-                    cursor,
-                    ..
-                }) => {
-                    self.coverage.grants += 1;
-                    self.tick += 1;
-                    let record = Acquired {
-                        scope: Scope::parse(scope).unwrap(),
-                        incarnation,
-                        epoch: *epoch,
-                        session: *session,
-                        request_id: *request_id,
-                        sent: self.tick,
-                        returned: self.tick,
-                    };
-                    self.clients.granted(Believed {
-                        scope: record.scope.clone(),
-                        session: *session,
-                        epoch: *epoch,
-                    });
-                    self.committed_ever.push(Committed {
-                        scope: record.scope.clone(),
-                        incarnation,
-                        epoch: *epoch,
-                        session: *session,
-                        request_id: *request_id,
-                        position: self.state.position(&self.leadership, cursor.index, 0),
-                    });
-                    self.applied_ever.push(record);
-                }
-                Event::Grant(GrantEvent {
-                    kind: GrantEventKind::Revoked,
-                    scope,
-                    epoch,
-                    cursor,
-                    ..
-                }) => {
-                    self.tick += 1;
-                    let scope = Scope::parse(scope).unwrap();
-                    let position = self.state.position(&self.leadership, cursor.index, 0);
-                    let record = burnt(&self.state, scope, *epoch, position, self.tick);
-                    self.applied_ever.push(record);
-                }
-                Event::WaitEnded {
-                    end: WaitEnd::Granted,
-                    ..
-                } => self.coverage.handed_over += 1,
-                Event::DelayEnded { .. } => self.coverage.delays += 1,
-                _ => {}
-            }
-        }
+        self.clients.answered(command, outcome, missed);
     }
 
     fn save(&mut self) {
         self.saved = Some(Saved {
             state: self.state.clone(),
             index: self.index,
-            committed: self.committed.len(),
-            answered: self.answered.len(),
-            entries: self.entries.len(),
-            events: self.events.len(),
+            lengths: self.history.lengths(),
         });
     }
 
@@ -410,26 +320,20 @@ impl Run {
         let Some(saved) = self.saved.take() else {
             return Ok(());
         };
-        self.check_promises()?;
-        self.coverage.rollbacks += 1;
+        self.history.check()?;
+        self.coverage.count("rollbacks");
         self.replica = saved.state.clone();
         self.state = saved.state;
         self.state.track_changes();
         self.shadow = Shadow::of(&self.state);
+        self.told = Told::of(&self.state);
+        self.writes = Writes::of(&self.state);
         self.not_written = Changes::default();
         self.index = saved.index;
-        self.committed.truncate(saved.committed);
-        self.answered.truncate(saved.answered);
-        self.entries.truncate(saved.entries);
-        self.events.truncate(saved.events);
+        self.history.roll_back(saved.lengths);
         // Clocks are later than what was given, too: more than 1,024 handovers of one scope in a
         // millisecond happen here only, where time stands still at will.
-        let highest = self
-            .applied_ever
-            .iter()
-            .map(|record| record.epoch.get() >> 10)
-            .max();
-        let later = self.now_ms_ever.max(highest.unwrap_or(0)) + 1;
+        let later = self.now_ms_ever.max(self.history.highest_ms()) + 1;
         self.wall_ms = self.wall_ms.max(later);
         // The first batch carries the clock before anything else happens, as a leader's does.
         let on_the_way = std::mem::take(&mut self.on_the_way);
@@ -477,38 +381,39 @@ impl Run {
             Err(Failure::Changes)
         }
     }
+}
 
-    fn check_promises(&self) -> Result<(), Failure> {
-        unique_and_rising(&self.answered)?;
-        unique_and_rising(&self.answered_ever)?;
-        unique_and_rising(&self.applied_ever)?;
-        committed_before_seen(&self.answered_ever, &self.committed_ever)?;
-        exactly_one(&self.answered)?;
-        provenance(&self.committed, &self.entries)?;
-        first_come_first_served(&self.events)?;
-        Ok(())
+/// Of a scope's current grant: its epoch, and the delay once it is lost.
+fn delay_asked_for(state: &State, name: &str) -> Option<(Epoch, LockDelay)> {
+    match state.scope_row(name)? {
+        ScopeRow {
+            epoch,
+            standing: StandingRow::Held(held),
+            ..
+        } => Some((epoch, held.terms.lock_delay)),
+        ScopeRow { .. } => None,
     }
 }
 
-/// A burnt epoch as a grant to nobody: no real grant may have it.
-fn burnt(
-    state: &State,
-    scope: Scope,
-    epoch: epoch_core::Epoch,
-    position: Position,
-    tick: u64,
-) -> Acquired {
-    Acquired {
-        scope,
-        incarnation: state.incarnation(),
-        epoch,
-        session: SessionId {
-            open_id: OpenId(Uuid::nil()),
-            index: position.index,
-            offset: position.offset,
-        },
-        request_id: RequestId::new(EPOCH_EXCLUSIVE_MAX - 1).ok(),
-        sent: tick,
-        returned: tick,
-    }
+/// Whether a command that came to this changed nothing, unless a wait has begun.
+fn is_of_no_effect(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Refused(_)
+            | Outcome::RefusedMany { .. }
+            | Outcome::Waiting
+            | Outcome::Granted { new: false, .. }
+            | Outcome::GrantedMany { new: false, .. }
+            | Outcome::Transferred { new: false, .. }
+            | Outcome::RecordWritten { replayed: true, .. }
+            | Outcome::WaitCancelled {
+                granted: Some(_),
+                ..
+            }
+            | Outcome::WaitEnded { ended: false }
+            | Outcome::DelayEnded { ended: false }
+            | Outcome::Released { released: false }
+            | Outcome::Closed { closed: false, .. }
+            | Outcome::Expired { expired: false, .. }
+    )
 }
