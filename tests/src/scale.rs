@@ -1,12 +1,15 @@
-//! Many scopes: held by the million, and taken and released from a pool of a million names.
+//! Many scopes and sessions: held by the million, kept alive, and taken and released from a pool of
+//! a million names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_client::{Client, Endpoint, Options};
+use epoch_client::{Client, Endpoint, Options, Session};
+use epoch_core::Holder;
 use epoch_proto::v1::{AcquireRequest, OpenRequest, ReleaseRequest};
+use futures::{StreamExt as _, TryStreamExt as _};
 use hdrhistogram::Histogram;
 use rand::RngExt as _;
 use tokio::task::JoinSet;
@@ -121,6 +124,60 @@ pub async fn hold(
         task??;
     }
     Ok(())
+}
+
+/// What came of [`keep_alive`].
+#[derive(Debug)]
+pub struct KeptAlive {
+    /// Of each process, the share of one core that it took.
+    pub shares: Vec<f64>,
+    /// Sessions that were lost.
+    pub lost: usize,
+    /// What the log grew by.
+    pub entries: u64,
+}
+
+/// Opens `sessions` sessions of `ttl`, keeps them alive for two of these to settle, and measures
+/// for `time` after that.
+///
+/// # Errors
+/// A session is refused, or a process is gone.
+pub async fn keep_alive(
+    client: &Client,
+    sessions: u64,
+    ttl: Duration,
+    time: Duration,
+    processes: &[u32],
+) -> Result<KeptAlive> {
+    const AT_ONCE: usize = 64;
+    let opened: Vec<Session> = futures::stream::iter(0..sessions)
+        .map(|number| async move {
+            let holder: Holder = format!("host-{number}").parse()?;
+            anyhow::Ok(client.open_session(&holder, ttl).await?)
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    tokio::time::sleep(2 * ttl).await;
+    let applied = || async { anyhow::Ok(client.status().await?.applied) };
+    let measure = || -> Result<Vec<Duration>> {
+        processes
+            .iter()
+            .map(|pid| clock::of_process(*pid))
+            .collect()
+    };
+    let (before, entries) = (measure()?, applied().await?);
+    let begun = clock::boot();
+    tokio::time::sleep(time).await;
+    let elapsed = (clock::boot() - begun).as_secs_f64();
+    let after = measure()?;
+    let entries = applied().await? - entries;
+    let share = |(before, after): (Duration, Duration)| (after - before).as_secs_f64() / elapsed;
+    Ok(KeptAlive {
+        shares: before.into_iter().zip(after).map(share).collect(),
+        lost: opened.iter().filter(|one| one.loss().is_some()).count(),
+        entries,
+    })
 }
 
 /// Acquire latency, in microseconds: `clients` at once take and release scopes of their own for

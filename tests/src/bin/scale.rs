@@ -1,5 +1,5 @@
-//! Puts a cluster under load and prints figures: scopes held by the million, acquire latency, and
-//! churn over a pool of names.
+//! Puts a cluster under load and prints figures: scopes held by the million, sessions kept alive,
+//! acquire latency, and churn over a pool of names.
 
 #![expect(clippy::print_stdout, reason = "the command's data")]
 
@@ -36,6 +36,19 @@ enum Command {
         #[arg(long, default_value = "held")]
         prefix: String,
     },
+    /// Keeps sessions alive, and measures the processor time that processes take meanwhile.
+    Sessions {
+        #[arg(long, default_value_t = 10_000)]
+        sessions: u64,
+        /// Of each session, in seconds.
+        #[arg(long, default_value_t = 10)]
+        ttl: u64,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// A process to measure, such as a node's.
+        #[arg(long)]
+        pid: Vec<u32>,
+    },
     /// Measures how long an acquire takes.
     Latency {
         #[arg(long, default_value_t = 16)]
@@ -70,6 +83,22 @@ async fn main() -> Result<()> {
         } => {
             scale::hold(&client, &prefix, (sessions, scopes), bytes, clients).await?;
             println!("{scopes} scopes held after {:?}", elapsed());
+        }
+        Command::Sessions {
+            sessions,
+            ttl,
+            seconds,
+            pid,
+        } => {
+            let (ttl, time) = (Duration::from_secs(ttl), Duration::from_secs(seconds));
+            let kept = scale::keep_alive(&client, sessions, ttl, time, &pid).await?;
+            for (pid, share) in pid.iter().zip(kept.shares) {
+                println!("process {pid}: {:.1} % of a core", share * 100.0);
+            }
+            println!(
+                "{sessions} sessions, {} lost; {} log entries in {time:?}",
+                kept.lost, kept.entries
+            );
         }
         Command::Latency { clients, seconds } => {
             let seen = scale::latency(&client, clients, Duration::from_secs(seconds)).await?;

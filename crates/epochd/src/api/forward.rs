@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use epoch_core::Reason;
 use epoch_machine::Wait;
 use epoch_proto::v1;
 use epoch_proto::v1::epoch_service_client::EpochServiceClient;
@@ -66,36 +67,39 @@ pub(super) async fn acquire(
         .map_err(|status| Failure::relayed(&status))
 }
 
-/// One keepalive, as a stream of one message.
-pub(super) async fn keep_alive(
+/// Keepalives, as a stream of them all; their answers, in the same order.
+pub(super) async fn keep_alives(
     channel: Channel,
-    message: v1::KeepAliveRequest,
-) -> Result<v1::KeepAliveResponse> {
-    let no_answer = || Failure::new(epoch_core::Reason::NoQuorum, "the leader did not answer");
+    messages: Vec<v1::KeepAliveRequest>,
+) -> Vec<Result<v1::KeepAliveResponse>> {
+    let count = messages.len();
+    let mut answers = Vec::with_capacity(count);
     let exchange = async {
         let mut client = SessionServiceClient::new(channel);
-        let answers = client.keep_alive(tokio_stream::once(message)).await;
-        let mut answers = answers
-            .map_err(|status| Failure::relayed(&status))?
-            .into_inner();
-        let answer = answers
-            .message()
-            .await
-            .map_err(|status| Failure::relayed(&status))?;
-        answer.ok_or_else(no_answer)
-    };
-    let answer = tokio::time::timeout(TIMEOUT, exchange).await;
-    let answer = answer.map_err(|_elapsed| no_answer())??;
-    match answer.reason.as_deref() {
-        None => Ok(answer),
-        Some(text) => {
-            let reason = epoch_core::Reason::parse(text).unwrap_or(epoch_core::Reason::Internal);
-            let message = answer.message.unwrap_or_default();
-            Err(Failure {
-                reason,
-                message,
-                details: Vec::new(),
-            })
+        let stream = client.keep_alive(tokio_stream::iter(messages)).await?;
+        let mut stream = stream.into_inner();
+        while answers.len() < count
+            && let Some(answer) = stream.message().await?
+        {
+            answers.push(kept(answer));
         }
-    }
+        Ok::<_, tonic::Status>(())
+    };
+    let why = match tokio::time::timeout(TIMEOUT, exchange).await {
+        Ok(Err(status)) => Failure::relayed(&status),
+        Ok(Ok(())) | Err(_) => Failure::new(Reason::NoQuorum, "the leader did not answer"),
+    };
+    answers.resize_with(count, || Err(why.clone()));
+    answers
+}
+
+fn kept(answer: v1::KeepAliveResponse) -> Result<v1::KeepAliveResponse> {
+    let Some(text) = answer.reason.as_deref() else {
+        return Ok(answer);
+    };
+    Err(Failure {
+        reason: Reason::parse(text).unwrap_or(Reason::Internal),
+        message: answer.message.unwrap_or_default(),
+        details: Vec::new(),
+    })
 }

@@ -7,14 +7,16 @@ use epoch_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServ
 use epoch_proto::v1::epoch_service_server::{EpochService, EpochServiceServer};
 use epoch_proto::v1::record_service_server::{RecordService, RecordServiceServer};
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
-use tokio_stream::{Stream, StreamExt as _};
+use futures::stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Api, Result};
 
-/// Keepalives of one stream that are under way at once; more wait in the connection.
-const KEEP_ALIVES_UNDER_WAY_MAX: usize = 256;
+/// Keepalives of one stream that are looked at together: those that have come meanwhile.
+const KEEP_ALIVES_TOGETHER_MAX: usize = 512;
+/// So many times that are under way at once; more wait in the connection.
+const KEEP_ALIVES_UNDER_WAY_MAX: usize = 16;
 
 /// The services that clients call.
 pub(crate) fn public_routes(api: &Api, routes: Routes) -> Routes {
@@ -36,17 +38,30 @@ impl Api {
             .map_err(Status::from)
     }
 
-    async fn keep_alive_answer(self, request: v1::KeepAliveRequest) -> v1::KeepAliveResponse {
-        let session_id = request.session_id.clone();
-        match self.counted(self.keep_alive(request).await) {
-            Ok(answer) => answer,
-            Err(failure) => v1::KeepAliveResponse {
+    /// The answers to keepalives that have come together, until one could not be read.
+    async fn keep_alive_answers(
+        self,
+        received: Vec<std::result::Result<v1::KeepAliveRequest, Status>>,
+    ) -> Vec<std::result::Result<v1::KeepAliveResponse, Status>> {
+        let (mut requests, mut broken) = (Vec::with_capacity(received.len()), None);
+        for request in received {
+            match request {
+                Ok(request) => requests.push(request),
+                Err(status) => broken = Some(Err(status)),
+            }
+        }
+        let ids: Vec<_> = requests.iter().map(|one| one.session_id.clone()).collect();
+        let answers = ids.into_iter().zip(self.keep_alives(requests).await);
+        let answers = answers.map(|(session_id, answer)| match self.counted(answer) {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Ok(v1::KeepAliveResponse {
                 session_id,
                 reason: Some(failure.reason.to_string()),
                 message: Some(failure.message),
                 ..v1::KeepAliveResponse::default()
-            },
-        }
+            }),
+        });
+        answers.chain(broken).collect()
     }
 }
 
@@ -67,13 +82,13 @@ impl SessionService for Api {
         request: Request<Streaming<v1::KeepAliveRequest>>,
     ) -> std::result::Result<Response<Self::KeepAliveStream>, Status> {
         let api = self.clone();
-        let answers = futures::StreamExt::buffer_unordered(
-            request.into_inner().map(move |request| {
-                let api = api.clone();
-                async move { Ok(api.keep_alive_answer(request?).await) }
-            }),
-            KEEP_ALIVES_UNDER_WAY_MAX,
-        );
+        // Answers come in the order of the requests: a node that passes them on counts on it.
+        let answers = request
+            .into_inner()
+            .ready_chunks(KEEP_ALIVES_TOGETHER_MAX)
+            .map(move |received| api.clone().keep_alive_answers(received))
+            .buffered(KEEP_ALIVES_UNDER_WAY_MAX)
+            .flat_map(futures::stream::iter);
         Ok(Response::new(Box::pin(answers)))
     }
 

@@ -1,14 +1,18 @@
 //! Sessions: opening, keeping alive, ending, and what they have.
 
+use std::time::Duration;
+
 use epoch_core::{OpenId, Reason};
-use epoch_machine::{Command, Outcome, Refusal, SessionItem, SessionKey, SessionState, Ttl};
+use epoch_machine::{
+    Command, Leadership, Outcome, Refusal, SessionItem, SessionKey, SessionState, State, Ttl,
+};
 use epoch_proto::{duration, v1};
 use uuid::Uuid;
 
 use super::failure::Failure;
 use super::{Api, Result, Server, forward, page, parse, position, unexpected};
 use crate::clock;
-use crate::node::{RenewError, Renewal};
+use crate::node::{Leases, RenewError, Renewal};
 
 impl Api {
     pub(super) async fn open(&self, request: v1::OpenRequest) -> Result<v1::Session> {
@@ -54,47 +58,34 @@ impl Api {
         &self,
         request: v1::KeepAliveRequest,
     ) -> Result<v1::KeepAliveResponse> {
+        // Before a leader is looked for: what is malformed is so without one, too.
+        parse::session_id(&request.session_id)?;
+        let answer = self.keep_alives(vec![request]).await.pop();
+        answer.unwrap_or_else(|| Err(Failure::new(Reason::Internal, "no answer was made")))
+    }
+
+    /// Keepalives that have come together; their answers, in the same order.
+    pub(super) async fn keep_alives(
+        &self,
+        requests: Vec<v1::KeepAliveRequest>,
+    ) -> Vec<Result<v1::KeepAliveResponse>> {
         let arrived = clock::boot();
-        let session = parse::session_id(&request.session_id)?;
-        let digest = request.grants.as_deref().map(parse::digest).transpose()?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::keep_alive(channel, request).await;
+        let refused = |failure: Failure| requests.iter().map(|_| Err(failure.clone())).collect();
+        match self.server() {
+            Ok(Server::Here) => {}
+            Ok(Server::Leader(channel)) => return forward::keep_alives(channel, requests).await,
+            Err(failure) => return refused(failure),
         }
-        let leadership = self.node.keepalives.confirm().await?;
-        let (renewal, grants) = match self.node.state.read().session(&session) {
-            Some(state) => {
-                let renewal = Renewal {
-                    ttl: state.ttl,
-                    stall_limit: state.stall_limit,
-                    progress: request.progress,
-                    arrived,
-                };
-                (renewal, state.digest())
-            }
-            None => return Err(Refusal::SessionExpired.into()),
+        let leadership = match self.node.keepalives.confirm().await {
+            Ok(leadership) => leadership,
+            Err(error) => return refused(error.into()),
         };
-        let key = SessionKey::from(&session);
-        match self.node.leases().renew(leadership, key, renewal) {
-            Ok(()) => Ok(v1::KeepAliveResponse {
-                session_id: request.session_id,
-                ttl: Some(duration_of(renewal.ttl)),
-                reason: None,
-                message: None,
-                grants_differ: digest.is_some_and(|digest| digest != grants),
-            }),
-            Err(RenewError::NotLeader) => Err(Failure::new(
-                Reason::NoLeader,
-                "this node does not lead any more",
-            )),
-            Err(RenewError::Expiring) => Err(Failure::new(
-                Reason::NoQuorum,
-                "the session's expiry is under way",
-            )),
-            Err(RenewError::Stalled) => Err(Failure::new(
-                Reason::SessionStalled,
-                "the progress mark has not moved within the session's stall limit",
-            )),
-        }
+        let state = self.node.state.read();
+        let mut leases = self.node.leases();
+        requests
+            .into_iter()
+            .map(|request| renew(&state, &mut leases, leadership, request, arrived))
+            .collect()
     }
 
     pub(super) async fn close(&self, request: v1::CloseRequest) -> Result<v1::CloseResponse> {
@@ -199,6 +190,46 @@ impl Api {
         let left = self.node.leases().left(key, clock::boot())?;
         let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         Some(duration::from_ms(ms))
+    }
+}
+
+/// Renews a lease under a leadership that was confirmed after the keepalive arrived.
+fn renew(
+    state: &State,
+    leases: &mut Leases,
+    leadership: Leadership,
+    request: v1::KeepAliveRequest,
+    arrived: Duration,
+) -> Result<v1::KeepAliveResponse> {
+    let id = parse::session_id(&request.session_id)?;
+    let digest = request.grants.as_deref().map(parse::digest).transpose()?;
+    let session = state.session(&id).ok_or(Refusal::SessionExpired)?;
+    let renewal = Renewal {
+        ttl: session.ttl,
+        stall_limit: session.stall_limit,
+        progress: request.progress,
+        arrived,
+    };
+    match leases.renew(leadership, SessionKey::from(&id), renewal) {
+        Ok(()) => Ok(v1::KeepAliveResponse {
+            session_id: request.session_id,
+            ttl: Some(duration_of(session.ttl)),
+            reason: None,
+            message: None,
+            grants_differ: digest.is_some_and(|digest| digest != session.digest()),
+        }),
+        Err(RenewError::NotLeader) => Err(Failure::new(
+            Reason::NoLeader,
+            "this node does not lead any more",
+        )),
+        Err(RenewError::Expiring) => Err(Failure::new(
+            Reason::NoQuorum,
+            "the session's expiry is under way",
+        )),
+        Err(RenewError::Stalled) => Err(Failure::new(
+            Reason::SessionStalled,
+            "the progress mark has not moved within the session's stall limit",
+        )),
     }
 }
 

@@ -18,7 +18,7 @@ struct Deadline {
 #[derive(Debug)]
 pub(crate) struct Deadlines<K> {
     all: BTreeMap<K, Deadline>,
-    /// By time, without those that are ending.
+    /// By time, without those whose end is under way.
     due: BTreeSet<(Duration, K)>,
     last_tick: Duration,
 }
@@ -99,13 +99,11 @@ impl<K: Ord + Clone> Deadlines<K> {
     }
 
     fn extend(&mut self, gap: Duration) {
-        self.due.clear();
-        for (key, deadline) in &mut self.all {
+        for deadline in self.all.values_mut() {
             deadline.at += gap;
-            if !deadline.ending {
-                self.due.insert((deadline.at, key.clone()));
-            }
         }
+        let due = std::mem::take(&mut self.due);
+        self.due = due.into_iter().map(|(at, key)| (at + gap, key)).collect();
     }
 }
 
@@ -155,5 +153,13 @@ mod tests {
             (vec![], Some(ms(10_000)))
         );
         assert_eq!(deadlines.tick(ms(10_100), GAP_MAX).0, ["early"]);
+    }
+
+    #[test]
+    fn an_end_that_failed_is_tried_again_after_a_pause() {
+        let mut deadlines = two();
+        assert_eq!(deadlines.tick(ms(100), GAP_MAX).0, ["early"]);
+        deadlines.failed(&["early"]);
+        assert_eq!(deadlines.tick(ms(10_000), GAP_MAX).0, ["early"]);
     }
 }
