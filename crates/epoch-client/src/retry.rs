@@ -38,12 +38,10 @@ pub(crate) fn verdict(status: &Status) -> Verdict {
 fn of_reason(reason: Reason) -> Verdict {
     match reason {
         // A node whose clock is off stands down: another one may serve in a moment.
-        // So does one that keeps a watch, or keeps up with it.
-        Reason::NoLeader
-        | Reason::Overloaded
-        | Reason::ClockUntrusted
-        | Reason::WatchLimit
-        | Reason::WatchTooSlow => Verdict::NotDone,
+        // So may one that keeps a watch.
+        Reason::NoLeader | Reason::Overloaded | Reason::ClockUntrusted | Reason::WatchLimit => {
+            Verdict::NotDone
+        }
         Reason::NoQuorum => Verdict::Unknown,
         Reason::Internal => Verdict::Failed,
         Reason::EpochSuperseded

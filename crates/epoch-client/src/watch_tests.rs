@@ -43,7 +43,7 @@ async fn a_watch_goes_on_between_and_inside_entries_without_gap_or_duplicate() {
                     vec![("released", "a", "8.1"), ("granted", "b", "9.1")],
                     "9.1",
                 ),
-                Said::Refuse(Reason::WatchTooSlow),
+                Said::Refuse(Reason::WatchLimit),
             ],
             vec![
                 Said::Events(vec![("expired", "b", "9.2")], "9.2"),

@@ -76,8 +76,6 @@ reasons! {
     RecordLimit = "RECORD_LIMIT", "delete records that are not needed";
     /// The node serves no more watches.
     WatchLimit = "WATCH_LIMIT", "watch on another node, or watch a prefix in place of many scopes";
-    /// The watch fell behind by more than the node keeps for it.
-    WatchTooSlow = "WATCH_TOO_SLOW", "watch again after the last cursor, and read faster";
     /// The events after the cursor are gone.
     WatchCompacted = "WATCH_COMPACTED", "list the scopes, and watch after that answer's cursor";
     /// The node has more requests waiting than it keeps.

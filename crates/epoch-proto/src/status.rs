@@ -33,7 +33,6 @@ pub fn grpc_code(reason: Reason) -> Code {
         | Reason::WaitLimit
         | Reason::RecordLimit
         | Reason::WatchLimit
-        | Reason::WatchTooSlow
         | Reason::Overloaded
         | Reason::TooLarge => Code::ResourceExhausted,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => {
@@ -73,7 +72,6 @@ pub fn http_status(reason: Reason) -> u16 {
         | Reason::WaitLimit
         | Reason::RecordLimit
         | Reason::WatchLimit
-        | Reason::WatchTooSlow
         | Reason::Overloaded
         | Reason::TooLarge => 429,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => 503,

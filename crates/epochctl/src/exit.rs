@@ -108,8 +108,7 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::ClockUntrusted
         | Reason::ClockPoisoned
         | Reason::Overloaded
-        | Reason::WatchLimit
-        | Reason::WatchTooSlow => UNAVAILABLE,
+        | Reason::WatchLimit => UNAVAILABLE,
         Reason::RequestIdReused
         | Reason::RequestIdTooOld
         | Reason::CertificateInvalid
