@@ -1,4 +1,5 @@
-//! Driving a report agent: one process that holds a scope and writes a report.
+//! Driving an agent: one process that holds a scope, says each step as a line of JSON, and does what
+//! it is told to by lines on its stdin.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -16,7 +17,17 @@ use crate::wait;
 /// The exit code of an agent that was told that it has been replaced.
 pub const EXIT_SUPERSEDED: i32 = 4;
 
-/// What an agent is started with.
+/// The line by which an agent says a step.
+#[must_use]
+pub fn line(name: &str, fields: &Value) -> String {
+    let mut line = json!({ "step": name });
+    if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
+        line.extend(fields.clone());
+    }
+    line.to_string()
+}
+
+/// What a report agent is started with.
 #[derive(Debug, Clone)]
 pub struct Task<'a> {
     /// Whom it acts for.
@@ -43,7 +54,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent. Before its write it waits for [`go_on`](Self::go_on).
+    /// Starts a report agent. Before its write it waits for [`go_on`](Self::go_on).
     ///
     /// # Errors
     /// The binary is not there or does not start.
@@ -63,6 +74,14 @@ impl Agent {
         if task.barrier {
             command.arg("--barrier");
         }
+        Self::run(task.holder, command)
+    }
+
+    /// Starts an agent that acts for `holder`.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn run(holder: &str, mut command: Command) -> Result<Self> {
         let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,7 +92,7 @@ impl Agent {
         let stdout = process.stdout.take().context("the agent has no stdout")?;
         let lines = BufReader::new(stdout).lines();
         Ok(Self {
-            holder: task.holder.to_owned(),
+            holder: holder.to_owned(),
             process,
             stdin,
             lines,
@@ -118,9 +137,27 @@ impl Agent {
     /// # Errors
     /// It has ended.
     pub async fn go_on(&mut self) -> Result<()> {
-        self.stdin.write_all(b"go\n").await?;
+        self.tell("go").await
+    }
+
+    /// Gives the agent a line to read.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub async fn tell(&mut self, order: &str) -> Result<()> {
+        self.stdin
+            .write_all(format!("{order}\n").as_bytes())
+            .await?;
         self.stdin.flush().await?;
         Ok(())
+    }
+
+    /// Ends the agent at once (`kill -9`).
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.process.kill().await?)
     }
 
     /// Holds the agent still (SIGSTOP), and waits until every thread of it is.

@@ -207,9 +207,5 @@ async fn release(grant: &Grant, session: &Session) -> Result<ExitCode> {
 }
 
 fn step(name: &str, fields: &Value) {
-    let mut line = json!({ "step": name });
-    if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
-        line.extend(fields.clone());
-    }
-    println!("{line}");
+    println!("{}", agent::line(name, fields));
 }

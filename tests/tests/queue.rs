@@ -1,0 +1,211 @@
+//! Who waits for a scope is served in the order of coming: past waiters that were killed, and over
+//! leaders that were.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use epoch_proto::v1::Event;
+use epoch_tests::agent::Agent;
+use epoch_tests::cluster::{Cluster, number};
+use epoch_tests::events::Tail;
+use epoch_tests::json_client::{Answer, JsonClient};
+use epoch_tests::{clock, waiter};
+use serde_json::json;
+
+const SCOPE: &str = "queue/scope";
+const TTL_SECONDS: u64 = 5;
+const TTL: Duration = Duration::from_secs(TTL_SECONDS);
+/// For an expiry to be committed, and a grant to be answered: far more than that takes, and less
+/// than two TTLs.
+const SERVED_WITHIN: Duration = Duration::from_secs(3);
+
+/// A grant that is not given back until the test says so.
+struct Holder {
+    session: String,
+    epoch: u64,
+}
+
+impl Holder {
+    async fn take(client: &JsonClient) -> Result<Self> {
+        let session = client.open("holder", "10m").await?;
+        let grant = client.acquire(SCOPE, &session, 1).await?.ok()?;
+        let epoch = number(&grant, "epoch")?;
+        Ok(Self { session, epoch })
+    }
+
+    async fn release(self, client: &JsonClient) -> Result<()> {
+        let released = client.release(SCOPE, &self.session, self.epoch).await?;
+        let released = released.ok()?;
+        ensure!(released["released"] == true, "it was not held: {released}");
+        Ok(())
+    }
+}
+
+/// Starts waiters one after another, each once the one before is in the queue.
+async fn line_up(cluster: &Cluster, count: usize) -> Result<(Vec<String>, Vec<Agent>)> {
+    let client = cluster.client(cluster.leader().await?)?;
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for number in 1..=count {
+        let holder = format!("waiter-{number}");
+        let endpoints = cluster.endpoints();
+        waiters.push(waiter::start(&endpoints, &holder, SCOPE, TTL_SECONDS).await?);
+        holders.push(holder);
+        waiter::queue_is(client, SCOPE, &holders).await?;
+    }
+    Ok((holders, waiters))
+}
+
+/// Who was granted the scope, in the order of the log.
+fn granted(events: &[Event]) -> Vec<(String, u64)> {
+    let granted = events.iter().filter(|event| event.kind == "granted");
+    granted
+        .map(|event| (event.holder.clone().unwrap_or_default(), event.epoch))
+        .collect()
+}
+
+/// Whether the epochs of these grants rise.
+fn rising(grants: &[(String, u64)]) -> bool {
+    grants.is_sorted_by(|(_, earlier), (_, later)| earlier < later)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_dead_waiters_hold_up_the_fourth_for_one_ttl_and_not_for_three() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let mut tail = Tail::of(&cluster, SCOPE).await?;
+    let client = cluster.client(cluster.leader().await?)?;
+    let holder = Holder::take(client).await?;
+    let (holders, waiters) = line_up(&cluster, 5).await?;
+    let mut waiters = waiters.into_iter();
+    for _ in 0..3 {
+        waiters.next().context("no waiter")?.kill().await?;
+    }
+    let killed = clock::boot();
+    holder.release(client).await?;
+    let released = clock::boot();
+
+    let mut fourth = waiters.next().context("no waiter")?;
+    let step = fourth.step("granted").await?;
+    let granted_at = Duration::from_nanos(number(&step, "granted_ns")?);
+    eprintln!(
+        "the fourth was granted {:?} after the release, {:?} after three were killed",
+        granted_at.saturating_sub(released),
+        granted_at.saturating_sub(killed)
+    );
+    ensure!(
+        granted_at.saturating_sub(released) < TTL + SERVED_WITHIN,
+        "the dead have held it up for longer than one TTL"
+    );
+    let mut fifth = waiters.next().context("no waiter")?;
+    fourth.tell("release").await?;
+    fifth.step("granted").await?;
+    fifth.tell("release").await?;
+    fifth.step("released").await?;
+
+    let living = &holders[3..];
+    let last = |event: &Event| event.kind == "released" && event.holder == living.last().cloned();
+    let grants = granted(&tail.until(last).await?);
+    ensure!(rising(&grants), "epochs do not rise: {grants:?}");
+    let mut served: Vec<&String> = grants.iter().map(|(holder, _)| holder).collect();
+    served.retain(|holder| living.contains(holder));
+    ensure!(
+        served.into_iter().eq(living),
+        "the living were not served once each, in order: {grants:?}"
+    );
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_are_served_in_order_over_two_leader_kills() -> Result<()> {
+    const WAITERS: usize = 8;
+    let mut cluster = Cluster::start().await?;
+    let mut tail = Tail::of(&cluster, SCOPE).await?;
+    let holder = Holder::take(cluster.client(cluster.leader().await?)?).await?;
+    let first = holder.epoch;
+    let (holders, mut waiters) = line_up(&cluster, WAITERS).await?;
+
+    let leader = cluster.replace_leader().await?;
+    waiter::queue_is(cluster.client(leader)?, SCOPE, &holders).await?;
+    holder.release(cluster.client(leader)?).await?;
+    let mut last = first;
+    let mut served = 0;
+    for waiter in &mut waiters {
+        if served == WAITERS / 2 {
+            // While the one before holds it.
+            let leader = cluster.replace_leader().await?;
+            waiter::queue_is(cluster.client(leader)?, SCOPE, &holders[served + 1..]).await?;
+        }
+        let step = waiter.step("granted").await?;
+        let epoch = number(&step, "epoch")?;
+        ensure!(epoch > last, "{} got {epoch} after {last}", waiter.holder());
+        last = epoch;
+        waiter.tell("release").await?;
+        waiter.step("released").await?;
+        served += 1;
+    }
+
+    let events = tail
+        .until(|event| event.kind == "released" && event.epoch == last)
+        .await?;
+    let grants = granted(&events);
+    let order: Vec<&str> = grants.iter().map(|(holder, _)| holder.as_str()).collect();
+    let mut expected = vec!["holder"];
+    expected.extend(holders.iter().map(String::as_str));
+    ensure!(order == expected, "granted in the order {order:?}");
+    ensure!(rising(&grants), "epochs do not rise: {grants:?}");
+    eprintln!(
+        "{served} waiters served in order, the watch reconnected {} times",
+        tail.reconnects()
+    );
+    cluster.unharmed()
+}
+
+/// An acquire that waits.
+async fn wait_for(client: &JsonClient, session: &str) -> Result<Answer> {
+    let body = json!({ "scope": SCOPE, "session_id": session, "request_id": 1, "wait": "1m" });
+    client.post("/v1/acquire", &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_cut_off_keeps_its_place_by_its_request_id_on_another_node() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let clients = cluster.clients();
+    let [one, two, ..] = &clients[..] else {
+        anyhow::bail!("no nodes");
+    };
+    let mut tail = Tail::of(&cluster, SCOPE).await?;
+    let holder = Holder::take(one).await?;
+    let (cut, behind) = (
+        one.open("cut", "10m").await?,
+        one.open("behind", "10m").await?,
+    );
+    let order = ["cut".to_owned(), "behind".to_owned()];
+
+    let (client, session) = (one.clone(), cut.clone());
+    let call = tokio::spawn(async move { wait_for(&client, &session).await });
+    waiter::queue_is(one, SCOPE, &order[..1]).await?;
+    let client = two.clone();
+    let second = tokio::spawn(async move { wait_for(&client, &behind).await });
+    waiter::queue_is(one, SCOPE, &order).await?;
+    // Its connection ends with it.
+    call.abort();
+    ensure!(
+        call.await.is_err(),
+        "the call was answered before it was cut off"
+    );
+    let (client, session) = (two.clone(), cut.clone());
+    let again = tokio::spawn(async move { wait_for(&client, &session).await });
+    holder.release(one).await?;
+    let epoch = number(&again.await??.ok()?, "epoch")?;
+    one.release(SCOPE, &cut, epoch).await?.ok()?;
+    let last = number(&second.await??.ok()?, "epoch")?;
+
+    let events = tail.until(|event| event.epoch == last).await?;
+    let grants = granted(&events);
+    let order: Vec<&str> = grants.iter().map(|(holder, _)| holder.as_str()).collect();
+    ensure!(
+        order == ["holder", "cut", "behind"],
+        "granted in the order {order:?}"
+    );
+    ensure!(rising(&grants), "epochs do not rise: {grants:?}");
+    cluster.unharmed()
+}
