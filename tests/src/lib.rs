@@ -21,6 +21,7 @@ pub mod keeper;
 pub mod load;
 pub mod node_log;
 pub mod ports;
+pub mod proxy;
 pub mod report;
 pub mod scale;
 pub mod seed;
