@@ -2,17 +2,21 @@
 //!
 //! Data goes to stdout, messages to stderr. The exit codes are in [`exit`].
 
+mod acquire;
 mod args;
 mod cluster;
 mod exit;
 mod held;
 mod output;
+mod record;
 mod run;
 mod scope;
 mod session;
+mod signals;
 mod times;
 mod token;
 mod verify;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -54,15 +58,19 @@ async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
     let client = || Client::connect(endpoints, options).map_err(Failure::from);
     match command {
         Command::Session(command) => session::session(&client()?, output, command).await?,
-        Command::Acquire(command) => held::acquire(&client()?, output, command).await?,
+        Command::Acquire(command) => acquire::acquire(&client()?, output, *command).await?,
+        Command::CancelWait(command) => acquire::cancel_wait(&client()?, output, command).await?,
+        Command::Transfer(command) => held::transfer(&client()?, output, command).await?,
         Command::Release(command) => held::release(&client()?, output, command).await?,
         Command::Certify(command) => held::certify(&client()?, output, command).await?,
         Command::Revoke(command) => scope::revoke(&client()?, output, command).await?,
         Command::Get(command) => scope::get(&client()?, output, command).await?,
         Command::List(command) => scope::list(&client()?, output, command).await?,
+        Command::Watch(command) => watch::watch(&client()?, output, command).await?,
+        Command::Record(command) => record::record(&client()?, output, command).await?,
         Command::Status => cluster::status(&client()?, output).await?,
         Command::Verify(command) => verify::verify(output, *command, deadline).await?,
-        Command::Run(command) => return run::run(client()?, output, command).await,
+        Command::Run(command) => return run::run(client()?, output, *command).await,
         Command::Completion { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();

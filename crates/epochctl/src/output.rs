@@ -33,6 +33,16 @@ impl Output {
         message: &impl Serialize,
         table: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
+        // A reader that has gone away (`| head`) has had what it wanted.
+        self.line(message, table).map(drop)
+    }
+
+    /// The same; false when nobody reads any more.
+    pub(crate) fn line(
+        self,
+        message: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<bool, Failure> {
         let text = match self.format {
             Format::Table => table(),
             Format::Json => serde_json::to_string(message).map_err(|error| {
@@ -42,14 +52,14 @@ impl Output {
                 )
             })?,
         };
-        let mut stdout = std::io::stdout().lock();
-        match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-            // A reader that has gone away (`| head`) has had what it wanted.
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                let message = format!("cannot write to stdout: {error}");
-                Err(Failure::local(message, "check where it goes"))
-            }
-            Ok(()) | Err(_) => Ok(()),
+        print(format!("{text}\n").as_bytes())
+    }
+
+    /// Prints `message` as one line of JSON, or else bytes as they are.
+    pub(crate) fn raw(self, message: &impl Serialize, bytes: &[u8]) -> Result<(), Failure> {
+        match self.format {
+            Format::Table => print(bytes).map(drop),
+            Format::Json => self.result(message, String::new),
         }
     }
 
@@ -86,6 +96,19 @@ impl Output {
                 message: &text,
             })
             .unwrap_or_else(|_unreachable| format!("error: {text} [{reason}]")),
+        }
+    }
+}
+
+/// Writes to stdout; false when nobody reads any more.
+fn print(bytes: &[u8]) -> Result<bool, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
+            let message = format!("cannot write to stdout: {error}");
+            Err(Failure::local(message, "check where it goes"))
         }
     }
 }

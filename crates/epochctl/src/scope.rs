@@ -1,4 +1,4 @@
-//! What an operator does with scopes: `get`, `list`, `revoke`.
+//! Scopes, whoever holds them: `get`, `list`, `revoke`.
 
 use epoch_client::Client;
 use epoch_core::{Epoch, Reason};
@@ -10,30 +10,50 @@ use crate::output::{Output, or_dash, pairs, rows};
 use crate::times;
 
 /// The most rows a node returns in one page.
-const PAGE_ROWS_MAX: u32 = 1_000;
+pub(crate) const PAGE_ROWS_MAX: u32 = 1_000;
 
 pub(crate) async fn get(client: &Client, output: Output, command: Get) -> Result<(), Failure> {
     let request = v1::GetRequest {
         scope: command.scope.as_str().to_owned(),
-        ..v1::GetRequest::default()
+        queue_limit: command.queue_limit.unwrap_or_default(),
     };
     let state = client.get(request).await?;
-    output.result(&state, || {
-        if !state.held {
-            return format!("{} is free", state.scope);
-        }
+    output.result(&state, || shown(&state))
+}
+
+fn shown(state: &v1::ScopeState) -> String {
+    let head = if state.held {
         pairs([
             ("scope", state.scope.clone()),
             ("epoch", or_dash(state.epoch.as_ref())),
-            ("granted", granted(&state)),
+            ("granted", granted(state.epoch)),
             ("holder", or_dash(state.holder.as_ref())),
             ("session", or_dash(state.session.as_ref())),
             (
                 "position",
                 or_dash(state.position.as_ref().map(position).as_ref()),
             ),
+            ("metadata", or_dash(state.metadata.as_ref())),
+            ("waiting", state.waiting.to_string()),
         ])
-    })
+    } else if state.delayed {
+        let scope = &state.scope;
+        let waiting = state.waiting;
+        format!("{scope} was lost, and is kept from all for its lock delay ({waiting} waiting)")
+    } else {
+        format!("{} is free", state.scope)
+    };
+    if state.queue.is_empty() {
+        return head;
+    }
+    let row = |(place, wait): (u32, &v1::QueuedWait)| {
+        [place.to_string(), wait.holder.clone(), wait.session.clone()]
+    };
+    let queue = rows(
+        ["PLACE", "HOLDER", "SESSION"],
+        (1..).zip(&state.queue).map(row),
+    );
+    format!("{head}\n\n{queue}")
 }
 
 pub(crate) async fn list(client: &Client, output: Output, command: List) -> Result<(), Failure> {
@@ -42,15 +62,21 @@ pub(crate) async fn list(client: &Client, output: Output, command: List) -> Resu
         next_page: command.page,
         ..v1::ListResponse::default()
     };
+    let holder = command.holder.map(|holder| holder.as_str().to_owned());
+    let holder = holder.unwrap_or_default();
     let mut left = command.limit;
     loop {
         let request = v1::ListRequest {
             prefix: command.prefix.clone(),
             limit: left.unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX),
             page: all.next_page.take(),
-            ..v1::ListRequest::default()
+            holder: holder.clone(),
         };
         let page = client.list(request).await?;
+        if all.cursor.is_empty() {
+            // That of the first page: what happens while the others are read is not missed.
+            all.cursor = page.cursor;
+        }
         let rows = u32::try_from(page.scopes.len()).unwrap_or(u32::MAX);
         left = left.map(|left| left.saturating_sub(rows));
         all.scopes.extend(page.scopes);
@@ -67,11 +93,12 @@ pub(crate) async fn list(client: &Client, output: Output, command: List) -> Resu
                 state.scope.clone(),
                 or_dash(state.epoch.as_ref()),
                 holder,
-                granted(state),
+                granted(state.epoch),
+                state.waiting.to_string(),
             ]
         };
         rows(
-            ["SCOPE", "EPOCH", "HOLDER", "GRANTED"],
+            ["SCOPE", "EPOCH", "HOLDER", "GRANTED", "WAITING"],
             all.scopes.iter().map(row),
         )
     })?;
@@ -129,9 +156,9 @@ pub(crate) async fn revoke(
     })
 }
 
-/// When the current grant was made.
-fn granted(state: &v1::ScopeState) -> String {
-    match state.epoch.map(Epoch::new) {
+/// When a grant was made.
+pub(crate) fn granted(epoch: Option<u64>) -> String {
+    match epoch.map(Epoch::new) {
         Some(Ok(epoch)) => times::moment(times::granted_ms(epoch), times::now_ms()),
         Some(Err(_)) | None => "-".to_owned(),
     }

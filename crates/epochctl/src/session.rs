@@ -1,14 +1,17 @@
-//! `session open`, `session keepalive`, `session close`.
+//! `session open`, `keepalive`, `get`, `list`, `close`.
+
+mod show;
 
 use std::time::Duration;
 
 use epoch_client::{Client, ErrorKind};
-use epoch_core::{OpenId, SessionId};
+use epoch_core::SessionId;
 use epoch_proto::{duration, v1};
 
-use crate::args::SessionCommand;
+use crate::args::{SessionCommand, SessionOpen};
 use crate::exit::Failure;
 use crate::output::{Output, pairs};
+use crate::times;
 
 pub(crate) async fn session(
     client: &Client,
@@ -16,22 +19,14 @@ pub(crate) async fn session(
     command: SessionCommand,
 ) -> Result<(), Failure> {
     match command {
-        SessionCommand::Open {
-            holder,
-            ttl,
-            open_id,
-        } => {
-            let request = v1::OpenRequest {
-                holder: holder.as_str().to_owned(),
-                ttl: Some(duration::from_ms(
-                    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
-                )),
-                open_id: None,
-                ..v1::OpenRequest::default()
-            };
-            open(client, output, request, open_id).await
-        }
-        SessionCommand::Keepalive { id, every } => keepalive(client, output, &id, every).await,
+        SessionCommand::Open(command) => open(client, output, command).await,
+        SessionCommand::Keepalive {
+            id,
+            every,
+            progress,
+        } => keepalive(client, output, &id, every, progress).await,
+        SessionCommand::Get { id } => show::get(client, output, &id).await,
+        SessionCommand::List(command) => show::list(client, output, command).await,
         SessionCommand::Close { id } => {
             let request = v1::CloseRequest {
                 session_id: id.to_string(),
@@ -45,14 +40,20 @@ pub(crate) async fn session(
     }
 }
 
-async fn open(
-    client: &Client,
-    output: Output,
-    mut request: v1::OpenRequest,
-    open_id: Option<OpenId>,
-) -> Result<(), Failure> {
-    let open_id = open_id.map_or_else(|| uuid::Uuid::new_v4().to_string(), |id| id.to_string());
-    request.open_id = Some(open_id.clone());
+async fn open(client: &Client, output: Output, command: SessionOpen) -> Result<(), Failure> {
+    let ms = |given: Duration| u64::try_from(given.as_millis()).unwrap_or(u64::MAX);
+    // Made here, so that it can be told when the outcome is unknown.
+    let open_id = command
+        .open_id
+        .map_or_else(|| uuid::Uuid::new_v4().to_string(), |id| id.to_string());
+    let request = v1::OpenRequest {
+        holder: command.holder.as_str().to_owned(),
+        ttl: Some(duration::from_ms(ms(command.ttl))),
+        open_id: Some(open_id.clone()),
+        stall_limit: command
+            .stall_limit
+            .map(|limit| duration::from_ms(ms(limit))),
+    };
     let session = client.open(request).await.map_err(|error| {
         if error.outcome_unknown() {
             output.note(&format!(
@@ -66,14 +67,10 @@ async fn open(
             ("session id", session.session_id.clone()),
             ("shown as", session.session.clone()),
             ("holder", session.holder.clone()),
-            ("ttl", ttl(session.ttl.as_ref().and_then(duration::to_ms))),
+            ("ttl", times::duration(session.ttl.as_ref())),
+            ("stall limit", times::duration(session.stall_limit.as_ref())),
         ])
     })
-}
-
-fn ttl(ms: Option<u64>) -> String {
-    let shown = |ms| humantime::format_duration(Duration::from_millis(ms)).to_string();
-    ms.map_or_else(|| "-".to_owned(), shown)
 }
 
 async fn keepalive(
@@ -81,18 +78,17 @@ async fn keepalive(
     output: Output,
     id: &SessionId,
     every: Option<Duration>,
+    progress: Option<u64>,
 ) -> Result<(), Failure> {
     loop {
         let request = v1::KeepAliveRequest {
             session_id: id.to_string(),
+            progress,
             ..v1::KeepAliveRequest::default()
         };
         match client.keepalive(request).await {
             Ok(answer) => output.result(&answer, || {
-                format!(
-                    "alive for {}",
-                    ttl(answer.ttl.as_ref().and_then(duration::to_ms))
-                )
+                format!("alive for {}", times::duration(answer.ttl.as_ref()))
             })?,
             // The cluster may be back before the session's TTL ends.
             Err(error) if every.is_some() && matches!(error.kind(), ErrorKind::Unavailable(_)) => {

@@ -20,6 +20,13 @@ pub(crate) fn granted_ms(epoch: Epoch) -> u64 {
     epoch.get() >> 10
 }
 
+/// A duration of the API for people.
+pub(crate) fn duration(duration: Option<&prost_types::Duration>) -> String {
+    let ms = duration.and_then(epoch_proto::duration::to_ms);
+    let shown = |ms| humantime::format_duration(Duration::from_millis(ms)).to_string();
+    ms.map_or_else(|| "-".to_owned(), shown)
+}
+
 /// A moment as RFC 3339.
 pub(crate) fn rfc3339(ms: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms));

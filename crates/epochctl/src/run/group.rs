@@ -2,27 +2,46 @@
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use epoch_client::Grant;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::process::{Child, Command};
-use tokio::time::{sleep, timeout};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
+    test_kill_process_group, wait,
+};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::sleep;
 
 use crate::exit::{Failure, RUN_CANNOT_EXECUTE, RUN_FAILED, RUN_NOT_FOUND};
 
-/// How often it is looked whether the group has ended: nothing tells when processes end that are
-/// not one's own children.
+/// How often it is looked whether the rest of the group has ended: nothing tells when processes
+/// end that are not one's own children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The command, in a process group of its own.
+/// The command, in a process group of its own, with all that it starts and that stays in it.
+///
+/// This process takes over, and reaps, what the command leaves behind: otherwise it would depend
+/// on process 1, which in containers often reaps nobody, when a group counts as gone. So there can
+/// be one group at a time, and no other children.
 #[derive(Debug)]
 pub(crate) struct Group {
-    child: Child,
     id: Pid,
+    children: unix::Signal,
+    code: Option<u8>,
+    is_gone: bool,
+}
+
+/// What has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The command, and others of its group go on.
+    Command,
+    /// The whole group; with the command's exit code, or 128 and the signal that ended it.
+    All(u8),
 }
 
 impl Group {
@@ -38,7 +57,7 @@ impl Group {
             ("EPOCH_CERT_FILE", certificate.as_os_str().to_owned()),
             (
                 "EPOCH_SESSION",
-                OsString::from(grant.session().id().hash().to_string()),
+                OsString::from(grant.session().hash().to_string()),
             ),
         ];
         Self::spawn(command, variables)
@@ -51,12 +70,14 @@ impl Group {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::usage("no command was given", "name one after --"));
         };
+        let unready = |error: std::io::Error| {
+            let message = format!("cannot look after a command: {error}");
+            Failure::local(message, "try again").with_code(RUN_FAILED)
+        };
+        set_child_subreaper(Some(getpid())).map_err(|error| unready(error.into()))?;
+        let children = unix::signal(SignalKind::child()).map_err(unready)?;
         let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .envs(variables)
-            .process_group(0)
-            .kill_on_drop(true);
+        command.args(arguments).envs(variables).process_group(0);
         if std::io::stdin().is_terminal() {
             // A group in the background that reads from a terminal is stopped, and would hold the
             // scope while it does nothing.
@@ -73,60 +94,68 @@ impl Group {
             let program = program.display();
             Failure::local(format!("cannot run {program}: {error}"), next).with_code(code)
         })?;
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| {
-            let failure = Failure::local("the command has no process id", "report it");
-            failure.with_code(RUN_FAILED)
-        })?;
-        Ok(Self { child, id })
-    }
-
-    /// Waits for the command's end: its exit code, or 128 and the signal that ended it.
-    pub(crate) async fn ended(&mut self) -> Result<u8, Failure> {
-        let status = self.child.wait().await;
-        status.map(code).map_err(|error| {
-            Failure::local(
-                format!("cannot wait for the command: {error}"),
-                "check what it did",
-            )
+        Ok(Self {
+            id: Pid::from_child(&child),
+            children,
+            code: None,
+            is_gone: false,
         })
     }
 
-    /// Passes a signal on to the whole group.
+    /// Waits for the command's end, and after that for the end of the group. It may be dropped
+    /// while it waits: nothing is lost by it.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        let command_ran = self.code.is_none();
+        loop {
+            self.reap();
+            match self.code {
+                None => {
+                    self.children.recv().await;
+                }
+                Some(code) if self.nobody_is_left() => {
+                    self.is_gone = true;
+                    return Ended::All(code);
+                }
+                Some(_) if command_ran => return Ended::Command,
+                Some(_) => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG) {
+            if id == self.id {
+                self.code = Some(code(status));
+            }
+        }
+    }
+
+    fn nobody_is_left(&self) -> bool {
+        // Who may not be signalled is there all the same.
+        test_kill_process_group(self.id) == Err(Errno::SRCH)
+    }
+
+    /// Passes a signal on to the whole group, also to those in it that are stopped.
     pub(crate) fn signal(&self, signal: Signal) {
         // It fails where nobody is left to get it, and that is as good.
         let _nobody_left = kill_process_group(self.id, signal);
+        let _nobody_left = kill_process_group(self.id, Signal::CONT);
     }
+}
 
-    /// Ends the whole group: TERM, the grace, KILL.
-    pub(crate) async fn stop(&mut self, grace: Duration) -> Result<(), Failure> {
-        self.signal(Signal::TERM);
-        let id = self.id;
-        let gone = async {
-            self.ended().await?;
-            // The command may have ended and left others of its group behind, which go on.
-            while test_kill_process_group(id).is_ok() {
-                sleep(LOOK_EVERY).await;
-            }
-            Ok(())
-        };
-        match timeout(grace, gone).await {
-            Ok(gone) => gone,
-            Err(_elapsed) => {
-                self.signal(Signal::KILL);
-                self.ended().await.map(drop)
-            }
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.is_gone {
+            // Nobody looks after it any more.
+            self.signal(Signal::KILL);
         }
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+fn code(status: WaitStatus) -> u8 {
     let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
+        .exit_status()
+        .or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok())
         .unwrap_or(RUN_FAILED)
 }
@@ -135,11 +164,18 @@ fn code(status: ExitStatus) -> u8 {
 mod tests {
     use std::io::Read as _;
 
+    use tokio::sync::{Mutex, MutexGuard};
+
     use super::*;
 
-    fn shell(script: &str) -> Group {
+    /// One group at a time: each reaps all children of this process.
+    static ONE: Mutex<()> = Mutex::const_new(());
+
+    async fn shell(script: &str) -> (Group, MutexGuard<'static, ()>) {
+        let one = ONE.lock().await;
         let command = ["sh", "-c", script].map(OsString::from);
-        Group::spawn(&command, [("EPOCH", OsString::from("42"))]).unwrap()
+        let group = Group::spawn(&command, [("EPOCH", OsString::from("42"))]).unwrap();
+        (group, one)
     }
 
     /// A file that the command has written to.
@@ -158,19 +194,19 @@ mod tests {
 
     #[tokio::test]
     async fn the_commands_code_is_passed_on_and_it_has_the_epoch() {
-        assert_eq!(
-            shell("test $EPOCH = 42 && exit 7").ended().await.unwrap(),
-            7
-        );
+        let (mut group, _one) = shell("test $EPOCH = 42 && exit 7").await;
+        assert_eq!(group.ended().await, Ended::All(7));
     }
 
     #[tokio::test]
     async fn a_command_ended_by_a_signal_gives_128_and_the_signal() {
-        assert_eq!(shell("kill -KILL $$").ended().await.unwrap(), 137);
+        let (mut group, _one) = shell("kill -KILL $$").await;
+        assert_eq!(group.ended().await, Ended::All(137));
     }
 
     #[tokio::test]
     async fn what_is_not_found_and_what_cannot_be_executed_are_told_apart() {
+        let _one = ONE.lock().await;
         let start = |program: &str| {
             Group::spawn(&[OsString::from(program)], [])
                 .unwrap_err()
@@ -181,44 +217,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stopping_ends_the_whole_group_also_what_ignores_term() {
+    async fn what_the_command_leaves_behind_is_seen_and_ends_with_the_group() {
+        // Stopped: it has to be woken to be told.
+        let (mut group, _one) = shell("sleep 600 & kill -STOP $!; exit 3").await;
+        assert_eq!(group.ended().await, Ended::Command);
+        group.signal(Signal::TERM);
+        assert_eq!(group.ended().await, Ended::All(3));
+    }
+
+    #[tokio::test]
+    async fn who_ignores_a_signal_is_still_there() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ready");
-        // A grandchild that ignores TERM, in a shell that ends on it.
         let script = format!(
-            "(trap '' TERM; echo ready > {}; while :; do sleep 1; done) & wait",
+            "(trap '' TERM; echo > {}; while :; do sleep 1; done) & wait",
             file.display()
         );
-        let mut group = shell(&script);
+        let (mut group, _one) = shell(&script).await;
         written(&file).await;
-        group.stop(Duration::from_millis(200)).await.unwrap();
-        while is_alive(group.id) {
-            sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// Whether a process of the group is more than a zombie: who has to reap it may not have yet.
-    fn is_alive(group: Pid) -> bool {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let stats = processes
-            .filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
-        stats.into_iter().any(|stat| {
-            // After the name in parentheses: state, parent, group.
-            let fields = stat
-                .rsplit(')')
-                .next()
-                .unwrap_or_default()
-                .split_whitespace();
-            let [state, _parent, id] = fields.take(3).collect::<Vec<_>>()[..] else {
-                return false;
-            };
-            state != "Z" && id == group.as_raw_nonzero().to_string()
-        })
-    }
-
-    #[test]
-    fn a_group_that_runs_is_seen_to_be_alive() {
-        assert!(is_alive(rustix::process::getpgrp()));
+        group.signal(Signal::TERM);
+        assert_eq!(group.ended().await, Ended::Command);
+        group.signal(Signal::KILL);
+        assert_eq!(group.ended().await, Ended::All(128 + 15));
     }
 
     #[tokio::test]
@@ -229,9 +249,20 @@ mod tests {
             "trap 'exit 9' INT; echo > {}; while :; do sleep 0.05; done",
             file.display()
         );
-        let mut group = shell(&script);
+        let (mut group, _one) = shell(&script).await;
         written(&file).await;
         group.signal(Signal::INT);
-        assert_eq!(group.ended().await.unwrap(), 9);
+        assert_eq!(group.ended().await, Ended::All(9));
+    }
+
+    #[tokio::test]
+    async fn a_group_that_nobody_looks_after_any_more_is_killed() {
+        let (group, _one) = shell("sleep 600").await;
+        let id = group.id;
+        drop(group);
+        let (reaped, status) = rustix::process::waitpid(Some(id), WaitOptions::empty())
+            .unwrap()
+            .unwrap();
+        assert_eq!((reaped, status.terminating_signal()), (id, Some(9)));
     }
 }

@@ -2,12 +2,14 @@
 
 mod cert_file;
 mod group;
-mod signals;
+mod supervise;
 
+use std::convert::Infallible;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use epoch_client::{Client, Grant, Loss, Session};
+use epoch_client::{Client, Error, Grant, GrantLoss, Session};
 use epoch_core::Reason;
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -15,12 +17,17 @@ use tokio::time::timeout;
 use crate::args::Run;
 use crate::exit::{Failure, RUN_FAILED, RUN_LOST};
 use crate::output::Output;
+use crate::signals::Signals;
 use cert_file::CertFile;
 use group::Group;
-use signals::Signals;
+use supervise::supervise;
 
 /// How long the end of the session may take once the command has ended; then it expires.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether the client has a fresher certificate: it asks for one when three
+/// quarters of a life of hours are over.
+const FRESHEN_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<ExitCode, Failure> {
     let failed = |failure: Failure| failure.with_code(RUN_FAILED);
@@ -53,69 +60,50 @@ async fn in_session(
     let failed = |failure: Failure| failure.with_code(RUN_FAILED);
     let grant = tokio::select! {
         biased;
+        // The end of the session ends a wait.
         signal = signals.next() => return Err(interrupted(signal)),
-        grant = session.acquire_for(&command.scope, &command.audience) => {
-            grant.map_err(Failure::from).map_err(failed)?
-        }
+        grant = acquire(session, command) => grant.map_err(Failure::from).map_err(failed)?,
     };
     let file = CertFile::new(&grant.certificate()).map_err(|error| failed(unwritable(&error)))?;
     let mut group = Group::start(&command.command, &grant, file.path())?;
-    tokio::select! {
-        code = supervise(&mut group, &grant, signals) => {
-            let code = code.map_err(failed)?;
-            match code {
-                Some(code) => Ok(ExitCode::from(code)),
-                None => {
-                    output.note("lost; the command is told to stop");
-                    group.stop(command.grace).await.map_err(failed)?;
-                    Err(lost(&grant))
-                }
-            }
-        }
-        reason = renew(&grant, command.ttl, &file, output) => {
-            output.note(&format!("the grant has ended ({reason}); the command is told to stop"));
-            group.stop(command.grace).await.map_err(failed)?;
-            Err(lost(&grant))
-        }
+    let code = tokio::select! {
+        code = supervise(&mut group, &grant, signals, command.grace, output) => code,
+        never = keep_fresh(&grant, &file, output) => match never {},
+    };
+    // What was done last may have come after the loss.
+    match grant.loss() {
+        None => Ok(ExitCode::from(code)),
+        Some(loss) => Err(lost(&grant, loss)),
     }
 }
 
-/// Waits for the command's end: its exit code, or `None` once the grant is lost.
-async fn supervise(
-    group: &mut Group,
-    grant: &Grant,
-    signals: &mut Signals,
-) -> Result<Option<u8>, Failure> {
-    loop {
-        tokio::select! {
-            biased;
-            code = group.ended() => {
-                // What it did last may have come after the loss.
-                return code.map(|code| (!grant.is_lost()).then_some(code));
-            }
-            () = grant.lost() => return Ok(None),
-            signal = signals.next() => group.signal(signal),
-        }
+async fn acquire(session: &Session, command: &Run) -> Result<Grant, Error> {
+    let terms = &command.terms;
+    let mut request = session
+        .request(&command.scope)
+        .audience(&command.audience)
+        .metadata(terms.metadata.as_str());
+    if let Some(wait) = terms.wait {
+        request = request.wait(wait);
     }
+    if let Some(lock_delay) = terms.lock_delay {
+        request = request.lock_delay(lock_delay);
+    }
+    request.send().await
 }
 
-/// Asks for a fresh certificate three times in a TTL, for as long as the command runs. That keeps
-/// the file fresh, and it is how a revoke is learnt, since keepalives know the session only.
-/// Returns when the grant has ended.
-async fn renew(grant: &Grant, ttl: Duration, file: &CertFile, output: Output) -> Reason {
+/// Puts each fresh certificate of the client into the file.
+async fn keep_fresh(grant: &Grant, file: &CertFile, output: Output) -> Infallible {
+    let mut written = grant.certificate();
     loop {
-        tokio::time::sleep(ttl / 3).await;
-        let renewed = match grant.certify().await {
-            Ok(fresh) => file
-                .replace(&fresh)
-                .map_err(|error| unwritable(&error).message),
-            Err(error) => match error.reason() {
-                Some(reason @ (Reason::EpochSuperseded | Reason::SessionExpired)) => return reason,
-                Some(_) | None => Err(error.to_string()),
-            },
-        };
-        if let Err(error) = renewed {
-            output.note(&format!("the certificate was not renewed: {error}"));
+        tokio::time::sleep(FRESHEN_EVERY).await;
+        let newest = grant.certificate();
+        if Arc::ptr_eq(&written, &newest) {
+            continue;
+        }
+        match file.replace(&newest) {
+            Ok(()) => written = newest,
+            Err(error) => output.note(&unwritable(&error).message),
         }
     }
 }
@@ -138,17 +126,14 @@ fn interrupted(signal: Signal) -> Failure {
     .with_code(RUN_FAILED)
 }
 
-fn lost(grant: &Grant) -> Failure {
+fn lost(grant: &Grant, loss: GrantLoss) -> Failure {
+    let reason = match loss {
+        GrantLoss::Session(_) => Reason::SessionExpired,
+        GrantLoss::Superseded | GrantLoss::Transferred | GrantLoss::Released => {
+            Reason::EpochSuperseded
+        }
+    };
     let scope = grant.scope();
-    match grant.session().loss() {
-        Some(loss @ (Loss::Expired | Loss::Lapsed | Loss::Closed)) => Failure::refused(
-            Reason::SessionExpired,
-            format!("{scope} was lost while the command ran: {loss}"),
-        ),
-        None => Failure::refused(
-            Reason::EpochSuperseded,
-            format!("{scope} was lost while the command ran: a later epoch exists"),
-        ),
-    }
-    .with_code(RUN_LOST)
+    let message = format!("{scope} was lost while the command ran: {loss}");
+    Failure::refused(reason, message).with_code(RUN_LOST)
 }

@@ -1,11 +1,12 @@
-//! The signals that are passed on.
+//! The signals that ask this process to end.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
 
-/// The signals that ask a process to end: they are passed on to the command instead.
+/// The signals that ask this process to end. `run` passes them on to its command instead; a wait
+/// and a watch end in order.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: unix::Signal,

@@ -1,0 +1,116 @@
+//! What is read, and what is refused.
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+
+use super::*;
+
+const SESSION: &str = "2f1c0a52-6a39-4b0e-9f56-0f4c7c1e8a11.42.0";
+
+fn parse(line: &str) -> Result<Args, clap::Error> {
+    Args::try_parse_from(std::iter::once("epochctl").chain(line.split(' ')))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn every_command_reads() {
+    for line in [
+        "session open --holder h --ttl 10s",
+        "session open --holder h --ttl 1500ms --open-id 2f1c0a52-6a39-4b0e-9f56-0f4c7c1e8a11",
+        "session keepalive SESSION --every 3s",
+        "session close SESSION",
+        "session open --holder h --ttl 10s --stall-limit 1m",
+        "session keepalive SESSION --progress 7",
+        "session get SESSION",
+        "session list --holder h --limit 10",
+        "acquire a/b --session SESSION --request-id 7 --audience x --audience y",
+        "acquire a/b --session SESSION --wait 1h --lock-delay 5s --metadata text --reissue",
+        "acquire a b c --session SESSION --metadata text",
+        "cancel-wait a/b --session SESSION --request-id 7",
+        "transfer a/b --session SESSION --epoch 42 --to AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "release a/b --session SESSION --epoch 42",
+        "certify a/b --session SESSION --epoch 42 --audience x",
+        "revoke a/b",
+        "revoke a/b --epoch 42",
+        "get a/b -o json --queue-limit 1000",
+        "list --prefix a/ --limit 10 --holder h",
+        "watch a/b --after 7.1",
+        "watch --prefix a/ -o json",
+        "watch --prefix=",
+        "record put a/b value --session SESSION --epoch 42 --expected-revision 0 --intent i",
+        "record put a/b --file f --session SESSION --epoch 42",
+        "record put a/b - --session SESSION --epoch 42",
+        "record get a/b -o json",
+        "record delete a/b --session SESSION --epoch 42 --intent i",
+        "verify a.b.c --jwks keys.json --scope a/b --now 2026-01-31T12:00:00Z",
+        "run a/b --holder h --ttl 10s -- sh -c true",
+        "run a/b --holder h --ttl 10s --wait 1m --lock-delay 5s --metadata text -- sh -c true",
+        "--endpoints 127.0.0.1:1,127.0.0.1:2 --deadline 3s status",
+        "completion bash",
+    ] {
+        let line = line.replace("SESSION", SESSION);
+        if let Err(error) = parse(&line) {
+            panic!("{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_is_sent() {
+    let long = format!("get {}", "a".repeat(513));
+    for line in [
+        "session open --holder h --ttl 999ms",
+        "session open --holder h --ttl 25h",
+        "session open --holder h --ttl 1s1us",
+        "session open --holder h --ttl 10s --open-id x",
+        "session keepalive x",
+        "session close SESSION.1",
+        "acquire a/b --session SESSION --request-id 0",
+        "acquire a/b --session SESSION --request-id 9007199254740992",
+        "acquire --session SESSION",
+        "acquire a/b --session SESSION --wait 0s",
+        "acquire a/b --session SESSION --wait 25h",
+        "session open --holder h --ttl 10s --stall-limit 1ms",
+        "cancel-wait a/b --session SESSION",
+        "transfer a/b --session SESSION --epoch 42 --to SESSION",
+        "watch",
+        "watch a --prefix b",
+        "watch a --after 7",
+        "get a/b --queue-limit 1001",
+        "session keepalive SESSION --every 3s --progress 7",
+        "record put a/b --session SESSION --epoch 42",
+        "record put a/b value --file f --session SESSION --epoch 42",
+        "record put a/b value --session SESSION",
+        "release a/b --session SESSION --epoch -1",
+        "release a/b --session SESSION --epoch 1.5",
+        "release a/b --session SESSION --epoch 9007199254740992",
+        "get a\nb",
+        "get a\0b",
+        &long,
+        "list --limit 0",
+        "run a/b --holder h --ttl 10s",
+        "--endpoints nowhere status",
+        "--deadline 0s status",
+        "-o xml status",
+        "completion tcl",
+    ] {
+        let error = parse(&line.replace("SESSION", SESSION)).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line:?}");
+    }
+    let error = Args::try_parse_from(["epochctl", "get", ""]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ValueValidation);
+}
+
+#[test]
+fn what_follows_the_dashes_is_the_command_untouched() {
+    let args = parse("run a/b --holder h --ttl 10s -- cmd --ttl -o json").unwrap();
+    let Command::Run(run) = args.command else {
+        panic!("not run")
+    };
+    assert_eq!(run.command, ["cmd", "--ttl", "-o", "json"]);
+    assert_eq!(args.output, Format::Table);
+}

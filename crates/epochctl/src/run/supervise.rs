@@ -1,0 +1,64 @@
+//! Seeing a command and all of its group to their end.
+
+use std::time::Duration;
+
+use epoch_client::Grant;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until};
+
+use super::group::{Ended, Group};
+use crate::output::Output;
+use crate::signals::Signals;
+
+/// Returns the command's exit code once nobody of its group is left.
+///
+/// The group is told to stop when the grant is lost, and when the command has ended and has left
+/// others behind; a signal to this process is passed on as it is. After the first of these the
+/// group has the grace to end; then it is killed.
+pub(super) async fn supervise(
+    group: &mut Group,
+    grant: &Grant,
+    signals: &mut Signals,
+    grace: Duration,
+    output: Output,
+) -> u8 {
+    let mut kill_at: Option<Instant> = None;
+    let (mut is_lost, mut is_killed) = (false, false);
+    // None for a grace that is longer than clocks reach.
+    let after_grace = || Instant::now().checked_add(grace);
+    loop {
+        tokio::select! {
+            biased;
+            ended = group.ended() => match ended {
+                Ended::All(code) => return code,
+                Ended::Command => {
+                    output.note("the command has ended; what it left behind is told to stop");
+                    group.signal(Signal::TERM);
+                    kill_at = kill_at.or_else(after_grace);
+                }
+            },
+            () = grant.lost(), if !is_lost => {
+                is_lost = true;
+                output.note("the grant is lost; the command is told to stop");
+                group.signal(Signal::TERM);
+                kill_at = kill_at.or_else(after_grace);
+            }
+            signal = signals.next() => {
+                group.signal(signal);
+                kill_at = kill_at.or_else(after_grace);
+            }
+            () = moment(kill_at), if !is_killed => {
+                is_killed = true;
+                output.note("the grace is over; the command is killed");
+                group.signal(Signal::KILL);
+            }
+        }
+    }
+}
+
+async fn moment(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

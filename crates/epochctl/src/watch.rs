@@ -1,0 +1,102 @@
+//! `watch`: what happens to grants, a line an event.
+
+use epoch_client::{Client, Error, Event, Watch, Watched};
+use epoch_core::Reason;
+use epoch_proto::v1;
+
+use crate::args;
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::signals::Signals;
+use crate::times;
+
+/// Ends when it is told to, or when nobody reads any more.
+pub(crate) async fn watch(
+    client: &Client,
+    output: Output,
+    command: args::Watch,
+) -> Result<(), Failure> {
+    let mut signals = Signals::install()?;
+    // One of the two was given.
+    let (watched, list) = match command.scope {
+        Some(scope) => {
+            let list = format!("epochctl list -o json --prefix '{scope}'");
+            (Watched::Scope(scope), list)
+        }
+        None => {
+            let prefix = command.prefix.unwrap_or_default();
+            let list = format!("epochctl list -o json --prefix '{prefix}'");
+            (Watched::Prefix(prefix), list)
+        }
+    };
+    tokio::select! {
+        biased;
+        _signal = signals.next() => Ok(()),
+        ended = async {
+            let after = command.after;
+            let opened = client.watch(watched, after).await;
+            let mut watch = opened.map_err(|error| failure(error, &list))?;
+            let ended = print(&mut watch, output).await;
+            ended.map_err(|error| match error {
+                Ended::Here(failure) => failure,
+                Ended::Watch(error) => {
+                    // After a compaction nothing is there to go on with.
+                    if error.reason() != Some(Reason::WatchCompacted)
+                        && let Some(cursor) = watch.cursor()
+                    {
+                        output.note(&format!("go on with --after {cursor}"));
+                    }
+                    failure(error, &list)
+                }
+            })
+        } => ended,
+    }
+}
+
+/// Why no more events are printed.
+enum Ended {
+    Watch(Error),
+    Here(Failure),
+}
+
+async fn print(watch: &mut Watch, output: Output) -> Result<(), Ended> {
+    loop {
+        let event = watch.next().await.map_err(Ended::Watch)?;
+        let json = v1::Event::from(event.clone());
+        if !output.line(&json, || line(&event)).map_err(Ended::Here)? {
+            return Ok(());
+        }
+    }
+}
+
+fn failure(error: Error, list: &str) -> Failure {
+    let compacted = error.reason() == Some(Reason::WatchCompacted);
+    let failure = Failure::from(error);
+    match compacted {
+        true => Failure {
+            message: "the events after this cursor are not kept any more".to_owned(),
+            next_step: format!(
+                "take stock with `{list}`, and watch again with --after and the cursor it gives"
+            ),
+            ..failure
+        },
+        false => failure,
+    }
+}
+
+fn line(event: &Event) -> String {
+    let mut line = format!(
+        "{}  {:<11}  {}  {}",
+        times::rfc3339(event.time_ms),
+        event.kind,
+        event.epoch,
+        event.scope
+    );
+    if let Some(holder) = &event.holder {
+        line.push_str(&format!("  {holder}"));
+    }
+    if let Some(ended) = event.ended.filter(|ended| *ended != event.epoch) {
+        line.push_str(&format!("  (ended {ended})"));
+    }
+    line
+}
