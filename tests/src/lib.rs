@@ -26,6 +26,7 @@ pub mod report;
 pub mod scale;
 pub mod seed;
 pub mod setting;
+pub mod shell;
 pub mod slow_disk;
 pub mod story;
 pub mod wait;

@@ -33,7 +33,7 @@ pub(crate) async fn transfer(
     };
     let answer = client.transfer(request).await.map_err(|error| {
         if error.outcome_unknown() {
-            output.note("the outcome is unknown: look with `epochctl get`");
+            output.note("the outcome is unknown; the same command again says it");
         }
         Failure::from(error)
     })?;

@@ -1,73 +1,14 @@
 //! The command line against a running cluster: results, exit codes, and bad input.
 
-use std::fs;
-use std::process::Stdio;
+mod records;
+mod sessions;
+mod waits;
+mod watch;
 
-use anyhow::{Context as _, Result, ensure};
-use epoch_tests::cluster::{Cluster, number, text};
-use epoch_tests::command_line::{Ran, epochctl, run, run_epochctl};
-use epoch_tests::wait;
-use serde_json::Value;
-
-/// A cluster, and the command line pointed at it.
-struct Shell {
-    cluster: Cluster,
-    endpoints: String,
-}
-
-impl Shell {
-    async fn new() -> Result<Self> {
-        let cluster = Cluster::start().await?;
-        Ok(Self {
-            endpoints: cluster.endpoints(),
-            cluster,
-        })
-    }
-
-    async fn run(&self, args: &[&str]) -> Result<Ran> {
-        run_epochctl(&self.endpoints, args).await
-    }
-
-    /// A command that has to succeed, its result as JSON.
-    async fn json(&self, args: &[&str]) -> Result<Value> {
-        let mut all = vec!["-o", "json"];
-        all.extend(args);
-        let ran = self.run(&all).await?;
-        ensure!(ran.code == Some(0), "{args:?}: {ran:?}");
-        ensure!(
-            ran.stdout.lines().count() == 1,
-            "{args:?}: not one line: {ran:?}"
-        );
-        ran.json()
-    }
-
-    /// A command that has to fail, with this exit code and reason, and nothing on stdout.
-    async fn fails(&self, args: &[&str], code: i32, reason: &str) -> Result<()> {
-        let mut all = vec!["-o", "json"];
-        all.extend(args);
-        let ran = self.run(&all).await?;
-        ensure!(
-            ran.code == Some(code) && ran.stdout.is_empty(),
-            "{args:?}: {ran:?}"
-        );
-        let problem = ran
-            .stderr
-            .lines()
-            .last()
-            .and_then(|line| serde_json::from_str(line).ok());
-        let problem: Value = problem.with_context(|| format!("{args:?}: {ran:?}"))?;
-        ensure!(
-            problem["reason"] == reason && problem["message"].is_string(),
-            "{args:?}: {ran:?}"
-        );
-        Ok(())
-    }
-
-    async fn session(&self, holder: &str) -> Result<String> {
-        let open = ["session", "open", "--holder", holder, "--ttl", "10m"];
-        Ok(text(&self.json(&open).await?, "session_id")?.to_owned())
-    }
-}
+use anyhow::{Result, ensure};
+use epoch_tests::cluster::{number, text};
+use epoch_tests::command_line::{run, run_epochctl};
+use epoch_tests::shell::Shell;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_does_its_part() -> Result<()> {
@@ -207,7 +148,18 @@ async fn bad_input_is_refused_with_the_usage_code() -> Result<()> {
         usage(&shell, &["session", "open", "--holder", "h", &ttl]).await?;
     }
     usage(&shell, &["session", "open", "--holder", "", "--ttl", "10s"]).await?;
-    usage(&shell, &["watch", "s"]).await?;
+    for wait in ["0s", "25h", "1us", "x", ""] {
+        let wait = format!("--wait={wait}");
+        usage(&shell, &["acquire", "s", "--session", session, &wait]).await?;
+    }
+    let many = ["acquire", "a", "b", "--session", session];
+    usage(&shell, &[&many[..], &["--wait", "1s"]].concat()).await?;
+    usage(&shell, &[&many[..], &["--reissue"]].concat()).await?;
+    usage(&shell, &["watch"]).await?;
+    usage(&shell, &["watch", "s", "--after", "7"]).await?;
+    let put = ["record", "put", "s", "--session", session, "--epoch", "1"];
+    usage(&shell, &put).await?;
+    usage(&shell, &[&put[..], &["--file", "/nowhere/value"]].concat()).await?;
     usage(&shell, &[]).await?;
     usage(
         &shell,
@@ -258,112 +210,6 @@ async fn without_a_cluster_the_code_is_unavailable_and_the_rest_still_works() ->
         "{help:?}"
     );
     Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn run_holds_the_scope_while_its_command_runs() -> Result<()> {
-    let mut shell = Shell::new().await?;
-    let run_with = ["run", "job", "--holder", "runner", "--ttl", "10s", "--"];
-    let command = |tail: &[&'static str]| [&run_with[..], tail].concat();
-
-    let script = r#"test -r "$EPOCH_CERT_FILE" && echo "$EPOCH_SCOPE $EPOCH"; exit 7"#;
-    let ran = shell.run(&command(&["sh", "-c", script])).await?;
-    ensure!(ran.code == Some(7), "{ran:?}");
-    let told: Vec<&str> = ran.stdout.split_whitespace().collect();
-    ensure!(told.first() == Some(&"job"), "{ran:?}");
-    let epoch: u64 = told.get(1).context("no epoch")?.parse()?;
-    assert_eq!(
-        shell.json(&["get", "job"]).await?["held"],
-        false,
-        "it was not given back"
-    );
-
-    ensure!(
-        shell.run(&command(&["/nowhere/command"])).await?.code == Some(127),
-        "not found"
-    );
-    let folder = shell.cluster.path().display().to_string();
-    let ran = shell
-        .run(&[&run_with[..], &[folder.as_str()]].concat())
-        .await?;
-    ensure!(ran.code == Some(126), "a folder was executed: {ran:?}");
-    let ran = shell.run(&command(&["sh", "-c", "kill -9 $$"])).await?;
-    ensure!(ran.code == Some(137), "killed by a signal: {ran:?}");
-
-    let session = shell.session("other").await?;
-    let grant = shell
-        .json(&["acquire", "job", "--session", &session])
-        .await?;
-    ensure!(number(&grant, "epoch")? > epoch, "not higher");
-    let ran = shell.run(&command(&["true"])).await?;
-    ensure!(
-        ran.code == Some(125) && ran.stderr.contains("SCOPE_HELD"),
-        "{ran:?}"
-    );
-    shell.cluster.unharmed()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn run_stops_its_command_when_the_session_is_lost() -> Result<()> {
-    let mut shell = Shell::new().await?;
-    let started = shell.cluster.path().join("started");
-    let stopped = shell.cluster.path().join("stopped");
-    let script = format!(
-        "trap 'touch {}; exit 0' TERM; touch {}; while :; do sleep 0.1; done",
-        stopped.display(),
-        started.display()
-    );
-    let args = [
-        "run", "job", "--holder", "runner", "--ttl", "2s", "--", "sh", "-c", &script,
-    ];
-    let mut command = epochctl(&shell.endpoints, args)?;
-    let mut running = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    wait::until("the command runs", async || Ok(fs::metadata(&started)?)).await?;
-    for id in shell.cluster.ids() {
-        shell.cluster.kill(id)?;
-    }
-    let ended = tokio::time::timeout(wait::BOUND, running.wait()).await??;
-    ensure!(ended.code() == Some(124), "it ended with {ended}");
-    ensure!(stopped.exists(), "the command was not told to stop");
-    shell.cluster.unharmed()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn run_stops_its_command_when_its_grant_is_revoked() -> Result<()> {
-    let mut shell = Shell::new().await?;
-    let command = [
-        "run",
-        "revoked",
-        "--holder",
-        "r",
-        "--ttl",
-        "2s",
-        "--",
-        "sh",
-        "-c",
-        "sleep 600",
-    ];
-    let revoke = async {
-        wait::until("the scope is held", async || {
-            let state = shell.json(&["get", "revoked"]).await?;
-            ensure!(state["held"] == true, "it is {state}");
-            Ok(())
-        })
-        .await?;
-        shell.json(&["revoke", "revoked"]).await
-    };
-    let (ran, revoked) = tokio::join!(shell.run(&command), revoke);
-    revoked?;
-    let ran = ran?;
-    ensure!(
-        ran.code == Some(124) && ran.stderr.contains("EPOCH_SUPERSEDED"),
-        "{ran:?}"
-    );
-    shell.cluster.unharmed()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,116 @@
+//! What happens to grants, as it happens; and lists by holder.
+
+use anyhow::{Context as _, Result, ensure};
+use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::shell::{Shell, next_json};
+use epoch_tests::wait;
+use rustix::process::Signal;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_prints_a_line_an_event_until_it_is_interrupted() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let a = shell.session("agent a").await?;
+    let cursor = shell.json(&["list"]).await?;
+    let cursor = text(&cursor, "cursor")?;
+    let watch = ["-o", "json", "watch", "--prefix", "w/", "--after", cursor];
+    let mut watching = shell.start(&watch)?;
+    let mut lines = watching.lines()?;
+
+    shell.acquire("other", &a).await?;
+    let epoch = shell.acquire("w/1", &a).await?;
+    let granted = next_json(&mut lines).await?;
+    assert_eq!(text(&granted, "kind")?, "granted");
+    assert_eq!(text(&granted, "scope")?, "w/1", "{granted}");
+    assert_eq!(text(&granted, "holder")?, "agent a");
+    assert_eq!(number(&granted, "epoch")?.to_string(), epoch);
+    ensure!(granted["time_ms"].is_u64() && granted["session"].is_string());
+    shell.json(&["revoke", "w/1"]).await?;
+    let revoked = next_json(&mut lines).await?;
+    assert_eq!(text(&revoked, "kind")?, "revoked");
+    watching.signal(Signal::INT)?;
+    let ended = watching.ended().await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+
+    // For people, one scope, right after the first event.
+    let after = text(&granted, "cursor")?;
+    let mut watching = shell.start(&["watch", "w/1", "--after", after])?;
+    let mut lines = watching.lines()?;
+    let line = lines.next_line().await?.context("it has ended")?;
+    ensure!(
+        line.contains("  revoked ") && line.contains("w/1"),
+        "{line}"
+    );
+    // Nobody reads any more: the next event ends it.
+    drop(lines);
+    shell.acquire("w/1", &a).await?;
+    let ended = watching.ended().await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_what_is_forgotten_says_so_and_what_to_do() -> Result<()> {
+    let cluster = Cluster::start_with(&["--snapshot-log-bytes", "4096"]).await?;
+    let mut shell = Shell::of(cluster);
+    let a = shell.session("a").await?;
+    let cursor = shell.json(&["list"]).await?;
+    let cursor = text(&cursor, "cursor")?;
+    shell.acquire("s", &a).await?;
+    for id in shell.cluster.ids() {
+        let mut scopes = 0_u32;
+        let admin = shell.cluster.admin(id)?;
+        wait::until("a node has made a snapshot", async || {
+            scopes += 1;
+            shell.acquire(&format!("{id}/{scopes}"), &a).await?;
+            let metrics = admin.get("/metrics", &[]).await?.ok_text()?;
+            let made = metrics
+                .lines()
+                .filter(|line| line.starts_with("epochd_snapshot_index"))
+                .any(|line| !line.ends_with(" 0"));
+            ensure!(made, "none is made");
+            Ok(())
+        })
+        .await?;
+    }
+    // What a snapshot stands for is not told event by event any more.
+    for id in shell.cluster.ids() {
+        shell.cluster.terminate(id).await?;
+    }
+    for id in shell.cluster.ids() {
+        shell.cluster.start_node(id)?;
+    }
+    shell.cluster.all_ready().await?;
+    let watch = ["watch", "s", "--after", cursor];
+    shell.fails(&watch, 1, "WATCH_COMPACTED").await?;
+    let said = shell.run(&watch).await?.stderr;
+    ensure!(
+        said.contains("epochctl list -o json --prefix 's'") && said.contains("--after"),
+        "{said}"
+    );
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_of_one_holder_when_asked_for() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let (a, b) = (shell.session("a").await?, shell.session("b").await?);
+    shell.acquire("x/1", &a).await?;
+    shell.acquire("x/2", &b).await?;
+    shell.acquire("y/1", &a).await?;
+    let list = shell.json(&["list", "--holder", "a"]).await?;
+    assert_eq!(scopes(&list), ["x/1", "y/1"], "{list}");
+    let list = shell
+        .json(&["list", "--holder", "a", "--prefix", "x/"])
+        .await?;
+    assert_eq!(scopes(&list), ["x/1"], "{list}");
+    let first = shell.json(&["list", "--limit", "2"]).await?;
+    let next = text(&first, "next_page")?;
+    let list = shell.json(&["list", "--page", next]).await?;
+    assert_eq!(scopes(&list), ["y/1"], "{list}");
+    shell.cluster.unharmed()
+}
+
+fn scopes(list: &serde_json::Value) -> Vec<&str> {
+    let rows = list["scopes"].as_array().into_iter().flatten();
+    rows.filter_map(|row| row["scope"].as_str()).collect()
+}
