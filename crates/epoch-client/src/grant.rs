@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use epoch_core::{Epoch, Incarnation, Position, Reason, Scope};
+use epoch_core::{Epoch, Incarnation, Position, Scope};
 use epoch_proto::v1;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -210,13 +210,12 @@ impl Grant {
     /// As for every call. After `EPOCH_SUPERSEDED` the grant is lost. Of a lost grant nothing is
     /// asked.
     pub async fn certify(&self) -> Result<Arc<str>, Error> {
-        self.check()?;
         let fresh = refresh::certify(
             self.session().client(),
             self.session().shared(),
             self.held(),
         );
-        self.session().until_lost(fresh).await
+        self.ask(fresh).await
     }
 
     /// Gives the scope back; it is lost here at once. Whether it was still held. May be called
@@ -225,16 +224,14 @@ impl Grant {
     /// # Errors
     /// As for every call. Of a grant that was lost otherwise nothing is asked.
     pub async fn release(&self) -> Result<bool, Error> {
-        match self.loss() {
-            None | Some(GrantLoss::Released) => {}
-            Some(loss) => return Err(Error::grant_lost(&self.handle.held.scope, loss)),
-        }
+        self.check_but_for(GrantLoss::Released)?;
         // Nobody may go on working under it while the call is on its way.
-        self.give_up(GrantLoss::Released);
+        let key = self.held().key();
+        let shared = self.session().shared();
+        shared.registry().give_up(&key, GrantLoss::Released);
         let request = self.held().release_request(self.session());
         let released = self.session().client().release(request).await;
-        let shared = self.session().shared();
-        shared.release_answered(&self.held().key(), &released);
+        shared.release_answered(&key, &released);
         Ok(released?.released)
     }
 
@@ -244,43 +241,33 @@ impl Grant {
         self.handle.kept.store(true, Ordering::Relaxed);
     }
 
-    /// The result of a call in this grant. Once the cluster says that it was superseded, it is
-    /// lost; of a lost one nothing is asked.
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.handle.held
+    }
+
+    /// The result of a call in this grant, unless its session is lost first. Nothing is asked of a
+    /// lost grant; and once the cluster says that it was superseded, it is lost.
     pub(crate) async fn ask<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.check()?;
+        if let Some(loss) = self.loss() {
+            return Err(Error::grant_lost(self.scope(), loss));
+        }
         let result = self.session().until_lost(call).await;
-        if let Err(error) = &result
-            && error.reason() == Some(Reason::EpochSuperseded)
-        {
-            self.ended(GrantLoss::Superseded);
+        if let Err(error) = &result {
+            self.session().shared().refused(&self.held().key(), error);
         }
         result
     }
 
-    /// The grant has ended in the cluster.
-    pub(crate) fn ended(&self, loss: GrantLoss) {
-        self.session()
-            .shared()
-            .registry()
-            .end(&self.held().key(), loss);
-    }
-
-    /// Nobody may go on working under it, though it may not have ended in the cluster.
-    pub(crate) fn give_up(&self, loss: GrantLoss) {
-        let mut registry = self.session().shared().registry();
-        registry.give_up(&self.held().key(), loss);
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let lost = |loss| Err(Error::grant_lost(self.scope(), loss));
-        self.loss().map_or(Ok(()), lost)
-    }
-
-    fn held(&self) -> &Arc<Held> {
-        &self.handle.held
+    /// An error once the grant is lost by anything but `own`: the call that loses it so may be
+    /// made again.
+    pub(crate) fn check_but_for(&self, own: GrantLoss) -> Result<(), Error> {
+        match self.loss() {
+            Some(loss) if loss != own => Err(Error::grant_lost(self.scope(), loss)),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -291,9 +278,9 @@ impl Drop for Handle {
         }
         let key = self.held.key();
         let shared = Arc::clone(self.session.shared());
-        let was_live = shared.registry().give_up(&key, GrantLoss::Released);
+        let is_left = shared.registry().dropped(&key, self);
         // A session that ends with this handle is closed, which frees the scope as well.
-        if !was_live || shared.current_loss().is_some() || self.session.is_last_handle() {
+        if !is_left || shared.current_loss().is_some() || self.session.is_last_handle() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

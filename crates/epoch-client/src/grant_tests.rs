@@ -6,7 +6,7 @@ use epoch_core::{Epoch, Reason, Scope};
 use epoch_proto::v1;
 
 use crate::testing::{Answer, Fake, client};
-use crate::{Client, Record, RecordOptions, Session};
+use crate::{Client, GrantLoss, Loss, Record, RecordOptions, Session};
 
 fn scope() -> Scope {
     "reports/note".parse().unwrap()
@@ -81,8 +81,20 @@ async fn a_write_that_is_superseded_loses_the_grant_and_another_refusal_does_not
         .delete_record(RecordOptions::default())
         .await
         .unwrap_err();
-    assert!(grant.is_lost());
+    assert_eq!(grant.loss(), Some(GrantLoss::Superseded));
     assert_eq!(session.loss(), None);
+}
+
+#[tokio::test]
+async fn a_write_that_finds_no_session_loses_the_session() {
+    let node = Fake::start().await;
+    node.script(|script| script.writes = vec![Answer::Refuse(Reason::SessionExpired)]);
+    let session = open(&client(&[&node], 5_000, 2_000)).await;
+    let grant = session.acquire(&scope()).await.unwrap();
+    let written = grant.put_record("x", RecordOptions::default()).await;
+    assert_eq!(written.unwrap_err().reason(), Some(Reason::SessionExpired));
+    assert_eq!(session.loss(), Some(Loss::Expired));
+    assert_eq!(grant.loss(), Some(GrantLoss::Session(Loss::Expired)));
 }
 
 #[tokio::test]
@@ -97,7 +109,7 @@ async fn a_transferred_grant_is_lost_and_one_that_was_refused_is_not() {
     grant.transfer(&other.hash()).await.unwrap_err();
     assert!(!grant.is_lost());
     assert_eq!(grant.transfer(&other.hash()).await.unwrap().get(), 43);
-    assert!(grant.is_lost());
+    assert_eq!(grant.loss(), Some(GrantLoss::Transferred));
     let seen = node.seen(|script| script.seen_transfers.clone());
     assert_eq!(
         (seen[1].epoch, &seen[1].to),
@@ -106,10 +118,14 @@ async fn a_transferred_grant_is_lost_and_one_that_was_refused_is_not() {
 }
 
 #[tokio::test]
-async fn a_transfer_of_unknown_outcome_loses_the_grant() {
+async fn a_transfer_of_unknown_outcome_loses_the_grant_and_may_be_asked_for_again() {
     let node = Fake::start().await;
     node.script(|script| {
-        script.transfers = vec![Answer::Refuse(Reason::Internal), Answer::Silence];
+        script.transfers = vec![
+            Answer::Refuse(Reason::Internal),
+            Answer::Serve,
+            Answer::Silence,
+        ];
     });
     let session = open(&client(&[&node], 5_000, 2_000)).await;
     let grant = session.acquire(&scope()).await.unwrap();
@@ -120,19 +136,21 @@ async fn a_transfer_of_unknown_outcome_loses_the_grant() {
             .unwrap_err()
             .outcome_unknown()
     );
-    assert!(grant.is_lost());
+    assert_eq!(grant.loss(), Some(GrantLoss::Transferred));
+    grant.transfer(&session.hash()).await.unwrap();
 
     let grant = session.acquire(&scope()).await.unwrap();
     let hash = session.hash();
     tokio::select! {
         answer = grant.transfer(&hash) => panic!("{answer:?}"),
         () = async {
-            while node.seen(|script| script.seen_transfers.len()) < 2 {
+            while node.seen(|script| script.seen_transfers.len()) < 3 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         } => {}
     }
-    assert!(grant.is_lost(), "nobody waits for the answer any more");
+    // Nobody waits for the answer any more.
+    assert_eq!(grant.loss(), Some(GrantLoss::Transferred));
 }
 
 #[tokio::test]

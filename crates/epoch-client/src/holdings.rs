@@ -61,7 +61,7 @@ pub(crate) async fn list(
         let request = v1::GetSessionRequest {
             session_id: session.to_string(),
             limit: PAGE_ROWS_MAX,
-            page,
+            page: page.clone(),
         };
         let state = client.get_session(request).await?;
         // After the first wait there are no more grants; a page without rows has no next.
@@ -69,10 +69,14 @@ pub(crate) async fn list(
         for granted in state.grants {
             holdings.push(holding(granted).map_err(|what| malformed(&what))?);
         }
-        page = state.next_page;
-        if last || page.is_none() {
+        if last || state.next_page.is_none() {
             return Ok((state.holder, holdings));
         }
+        if state.next_page == page {
+            // It would be asked for for ever.
+            return Err(malformed("its next page is the same one"));
+        }
+        page = state.next_page;
     }
 }
 

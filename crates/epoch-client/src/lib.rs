@@ -182,7 +182,11 @@ mod acquire_tests;
 #[cfg(test)]
 mod client_tests;
 #[cfg(test)]
+mod give_back_tests;
+#[cfg(test)]
 mod grant_tests;
+#[cfg(test)]
+mod listing_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]

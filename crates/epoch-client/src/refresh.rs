@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use epoch_core::Reason;
-
 use crate::client::Client;
 use crate::error::Error;
-use crate::grant::{GrantLoss, Held};
-use crate::session::{Loss, Shared};
+use crate::grant::Held;
+use crate::session::Shared;
 
 /// Asks for a fresh certificate of a grant.
 pub(crate) async fn certify(
@@ -25,13 +23,7 @@ pub(crate) async fn certify(
             Ok(fresh)
         }
         Err(error) => {
-            match error.reason() {
-                Some(Reason::EpochSuperseded) => {
-                    shared.registry().end(&held.key(), GrantLoss::Superseded);
-                }
-                Some(Reason::SessionExpired) => shared.lose(Loss::Expired),
-                Some(_) | None => {}
-            }
+            shared.refused(&held.key(), &error);
             Err(error)
         }
     }

@@ -48,6 +48,8 @@ struct Judging {
     futile: u32,
     /// Differing answers to pass over.
     pass_over: u32,
+    /// What has ended while a listing is under way, which may still show it.
+    ended: BTreeSet<Key>,
 }
 
 impl Judging {
@@ -112,11 +114,10 @@ impl Registry {
         self.forget(key);
     }
 
-    /// A grant is given up here; the cluster may still count it as the session's. Whether it was
-    /// live until now.
-    pub(crate) fn give_up(&mut self, key: &Key, loss: GrantLoss) -> bool {
+    /// A grant is given up here; the cluster may still count it as the session's.
+    pub(crate) fn give_up(&mut self, key: &Key, loss: GrantLoss) {
         if !self.is_live(key) {
-            return false;
+            return;
         }
         if let Some(entry) = self.live.remove(&key.0) {
             entry.held.lose(loss);
@@ -125,13 +126,26 @@ impl Registry {
             }
         }
         self.others.insert(key.clone(), Other::GivenUp);
-        true
+    }
+
+    /// The last clone of a handle is gone. Whether its grant is to be released: now given up, or
+    /// given up before without it being known that the cluster has ended it. Another handle may
+    /// stand for the same grant by now: to that one this is nothing.
+    pub(crate) fn dropped(&mut self, key: &Key, handle: &grant::Handle) -> bool {
+        let entry = self.live.get(&key.0);
+        if entry.is_some_and(|entry| std::ptr::eq(entry.handle.as_ptr(), handle)) {
+            self.give_up(key, GrantLoss::Released);
+        }
+        matches!(self.others.get(key), Some(Other::GivenUp))
     }
 
     /// The cluster does not count a grant that was given up as the session's any more.
     pub(crate) fn forget(&mut self, key: &Key) {
         if self.others.remove(key).is_some() {
             self.digest = self.digest.without(key.0.as_str(), key.1);
+            if self.judging.under_way {
+                self.judging.ended.insert(key.clone());
+            }
         }
     }
 
@@ -162,25 +176,28 @@ impl Registry {
         self.judging.pass_over = 0;
     }
 
-    /// What is believed to be held now: to be judged by a listing that is asked for from here on.
+    /// What the cluster is believed to count as the session's now: to be judged by a listing that
+    /// is asked for from here on.
     pub(crate) fn believed(&self) -> Vec<Key> {
-        self.live.values().map(|entry| entry.held.key()).collect()
+        let live = self.live.values().map(|entry| entry.held.key());
+        live.chain(self.others.keys().cloned()).collect()
     }
 
     /// The session's grants as the cluster lists them; asked for when `believed` were held. Grants
-    /// acquired since then are not judged by it.
+    /// acquired since then are not judged by it, nor brought back those that have ended since.
     pub(crate) fn listed(&mut self, believed: &[Key], listing: Vec<Holding>) {
         let before = self.digest;
         let keyed = |holding: Holding| ((holding.scope.clone(), holding.epoch), holding);
         let listing: BTreeMap<Key, Holding> = listing.into_iter().map(keyed).collect();
-        let others: Vec<_> = self.others.keys().cloned().collect();
-        for key in believed.iter().chain(&others) {
+        self.judging.under_way = false;
+        let ended = std::mem::take(&mut self.judging.ended);
+        for key in believed {
             if !listing.contains_key(key) {
                 self.end(key, GrantLoss::Superseded);
             }
         }
         for (key, unclaimed) in listing {
-            if self.is_live(&key) {
+            if self.is_live(&key) || ended.contains(&key) {
                 continue;
             }
             match self.others.get_mut(&key) {
@@ -193,7 +210,6 @@ impl Registry {
             }
         }
         let judging = &mut self.judging;
-        judging.under_way = false;
         if self.digest == before {
             judging.pass_over = 1_u32
                 .checked_shl(judging.futile)
@@ -208,6 +224,7 @@ impl Registry {
     /// The listing could not be had.
     pub(crate) fn not_listed(&mut self) {
         self.judging.under_way = false;
+        self.judging.ended.clear();
     }
 
     /// Plans the next refresh of a live grant's certificate. Whether it is the first of all.

@@ -13,6 +13,7 @@ use tonic::Code;
 use crate::boottime::Clock;
 use crate::client::Client;
 use crate::error::Error;
+use crate::grant::GrantLoss;
 use crate::holdings::Holding;
 use crate::keepalive::Keeper;
 use crate::lease::Lease;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     lease: Mutex<Lease>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
+    /// Whether the cluster is known to have no such session.
+    ended: AtomicBool,
     registry: Mutex<Registry>,
     /// The progress mark, if the session has a stall limit.
     progress: Option<AtomicU64>,
@@ -117,6 +120,7 @@ impl Session {
             lease: Mutex::new(Lease::new(sent_ms, granted_ms.min(ttl_ms))),
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
+            ended: AtomicBool::new(false),
             registry: Mutex::new(Registry::default()),
             progress: stall_limit.map(|_| AtomicU64::new(0)),
             stalled: AtomicBool::new(false),
@@ -291,7 +295,9 @@ impl Shared {
         let request = v1::CloseRequest {
             session_id: self.id.to_string(),
         };
-        Ok(client.close(request).await?.closed)
+        let closed = client.close(request).await?.closed;
+        self.ended.store(true, Ordering::Relaxed);
+        Ok(closed)
     }
 
     /// After a keepalive that was sent at `sent_ms` was acknowledged. A lease that had lapsed
@@ -311,14 +317,21 @@ impl Shared {
         self.loss.get().copied()
     }
 
-    /// The answer to the release of a grant that was given up here.
+    /// A call in a grant was refused: what that says about the grant and the session.
+    pub(crate) fn refused(&self, key: &Key, error: &Error) {
+        match error.reason() {
+            Some(Reason::EpochSuperseded) => self.registry().end(key, GrantLoss::Superseded),
+            Some(Reason::SessionExpired) => self.lose(Loss::Expired),
+            Some(_) | None => {}
+        }
+    }
+
+    /// The answer to the release of a grant that was given up here. Should an acquire have taken
+    /// it up again meanwhile, that one has ended too.
     pub(crate) fn release_answered(&self, key: &Key, answer: &Result<v1::ReleaseResponse, Error>) {
-        let ended = answer.as_ref().map_or_else(
-            |error| error.reason() == Some(Reason::EpochSuperseded),
-            |_released| true,
-        );
-        if ended {
-            self.registry().forget(key);
+        match answer {
+            Ok(_) => self.registry().end(key, GrantLoss::Released),
+            Err(error) => self.refused(key, error),
         }
     }
 }
@@ -326,10 +339,13 @@ impl Shared {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.client.forget(self.shared.id);
-        if self.shared.loss.get().is_some() {
+        self.shared.lose(Loss::Closed);
+        // One that was being closed may have failed in it, or was not waited for.
+        if self.shared.loss.get() != Some(&Loss::Closed)
+            || self.shared.ended.load(Ordering::Relaxed)
+        {
             return;
         }
-        self.shared.lose(Loss::Closed);
         // Without a runtime it is not closed, and expires.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let client = self.client.clone();

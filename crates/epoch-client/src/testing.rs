@@ -1,25 +1,30 @@
 //! A node that answers as a test says, on a real connection.
 
 mod epoch;
+mod paused;
 mod record;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epoch_core::Reason;
+use epoch_core::{Epoch, GrantsDigest, Reason};
 use epoch_proto::v1::cluster_service_server::ClusterServiceServer;
 use epoch_proto::v1::epoch_service_server::EpochServiceServer;
 use epoch_proto::v1::record_service_server::RecordServiceServer;
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
 use epoch_proto::v1::{self, KeepAliveRequest, KeepAliveResponse};
+use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnboundedReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{Client, Options};
+
+pub(crate) use paused::{paused_client, until};
 
 /// How a node answers.
 #[derive(Debug, Clone, Copy)]
@@ -52,14 +57,32 @@ pub(crate) struct Script {
     pub(crate) many: Vec<Answer>,
     pub(crate) transfers: Vec<Answer>,
     pub(crate) certifies: Vec<Answer>,
+    pub(crate) releases: Vec<Answer>,
+    pub(crate) closes: Vec<Answer>,
     pub(crate) writes: Vec<Answer>,
     /// The epoch that a cancelled wait had been granted before.
     pub(crate) cancelled_epoch: Option<u64>,
+    /// The epoch of what is acquired.
+    pub(crate) epoch: u64,
+    /// The certificate of what is acquired.
+    pub(crate) certificate: String,
+    /// The certificate that Certify returns.
+    pub(crate) fresh: String,
     /// What every session holds.
     pub(crate) grants: Vec<v1::SessionGrant>,
+    /// Whether keepalives' digests are compared with that.
+    pub(crate) compares: bool,
+    /// When present, a listing that has been read is answered only once there is a permit.
+    pub(crate) listing_gate: Option<Arc<Semaphore>>,
+    /// Whether keepalives are refused whose progress mark is the one that was served last.
+    pub(crate) wants_progress: bool,
+    pub(crate) served_mark: Option<u64>,
     /// One list for each watch; watches beyond them say nothing.
     pub(crate) watches: Vec<Vec<Said>>,
     pub(crate) leader: Option<SocketAddr>,
+    /// Whether new connections in memory are refused.
+    pub(crate) down: bool,
+    pub(crate) seen_connects: usize,
     pub(crate) seen_many: Vec<v1::AcquireManyRequest>,
     pub(crate) seen_cancels: Vec<v1::CancelWaitRequest>,
     pub(crate) seen_releases: Vec<v1::ReleaseRequest>,
@@ -71,6 +94,7 @@ pub(crate) struct Script {
     pub(crate) seen_acquires: Vec<v1::AcquireRequest>,
     pub(crate) seen_opens: Vec<v1::OpenRequest>,
     pub(crate) seen_keepalives: usize,
+    pub(crate) seen_certifies: usize,
     pub(crate) seen_closes: usize,
 }
 
@@ -79,13 +103,17 @@ pub(crate) struct Script {
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     pub(crate) script: Arc<Mutex<Script>>,
+    /// Takes connections in memory.
+    door: mpsc::UnboundedSender<io::Result<DuplexStream>>,
 }
 
 impl Fake {
     /// A node that serves every call until its script says otherwise.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (door, connections) = mpsc::unbounded_channel();
         let fake = Self {
+            door,
             address: listener.local_addr().unwrap(),
             script: Arc::new(Mutex::new(Script {
                 acquires: vec![Answer::Serve],
@@ -93,11 +121,22 @@ impl Fake {
                 many: vec![Answer::Serve],
                 transfers: vec![Answer::Serve],
                 certifies: vec![Answer::Refuse(Reason::EpochSuperseded)],
+                releases: vec![Answer::Serve],
+                closes: vec![Answer::Serve],
                 writes: vec![Answer::Serve],
                 cancelled_epoch: None,
+                epoch: 42,
+                certificate: "header.payload.signature".to_owned(),
+                fresh: "header.fresh.signature".to_owned(),
                 grants: Vec::new(),
+                compares: false,
+                listing_gate: None,
+                wants_progress: false,
+                served_mark: None,
                 watches: Vec::new(),
                 leader: None,
+                down: false,
+                seen_connects: 0,
                 seen_many: Vec::new(),
                 seen_cancels: Vec::new(),
                 seen_releases: Vec::new(),
@@ -109,16 +148,20 @@ impl Fake {
                 seen_acquires: Vec::new(),
                 seen_opens: Vec::new(),
                 seen_keepalives: 0,
+                seen_certifies: 0,
                 seen_closes: 0,
             })),
         };
-        let server = tonic::transport::Server::builder()
-            .add_service(SessionServiceServer::new(fake.clone()))
-            .add_service(EpochServiceServer::new(fake.clone()))
-            .add_service(RecordServiceServer::new(fake.clone()))
-            .add_service(ClusterServiceServer::new(fake.clone()))
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        tokio::spawn(server);
+        let services = || {
+            tonic::transport::Server::builder()
+                .add_service(SessionServiceServer::new(fake.clone()))
+                .add_service(EpochServiceServer::new(fake.clone()))
+                .add_service(RecordServiceServer::new(fake.clone()))
+                .add_service(ClusterServiceServer::new(fake.clone()))
+        };
+        tokio::spawn(services().serve_with_incoming(TcpListenerStream::new(listener)));
+        let connections = UnboundedReceiverStream::new(connections);
+        tokio::spawn(services().serve_with_incoming(connections));
         fake
     }
 
@@ -153,12 +196,45 @@ impl Fake {
         answer
     }
 
+    fn keepalive(&self, request: KeepAliveRequest) -> Option<KeepAliveResponse> {
+        let mut script = self.script.lock().unwrap();
+        script.seen_keepalives += 1;
+        let mut answer = next(&mut script.keepalives);
+        if script.wants_progress && request.progress == script.served_mark {
+            answer = Answer::Refuse(Reason::SessionStalled);
+        }
+        let reason = match answer {
+            Answer::Serve => None,
+            Answer::Refuse(reason) => Some(reason.to_string()),
+            Answer::Silence => return None,
+        };
+        if reason.is_none() {
+            script.served_mark = request.progress;
+        }
+        Some(KeepAliveResponse {
+            session_id: request.session_id,
+            ttl: Some(epoch_proto::duration::from_ms(1_000)),
+            reason,
+            message: None,
+            grants_differ: script.compares && request.grants != Some(script.digest().to_string()),
+        })
+    }
+
     async fn play<T>(&self, answer: Answer, message: T) -> Result<Response<T>, Status> {
         match answer {
             Answer::Serve => Ok(self.answer(message)),
             Answer::Refuse(reason) => Err(self.refuse(reason)),
             Answer::Silence => std::future::pending().await,
         }
+    }
+}
+
+impl Script {
+    fn digest(&self) -> GrantsDigest {
+        let grants = self.grants.iter();
+        grants.fold(GrantsDigest::default(), |digest, granted| {
+            digest.with(&granted.scope, Epoch::new(granted.epoch).unwrap())
+        })
     }
 }
 
@@ -210,24 +286,9 @@ impl SessionService for Fake {
         let mut requests = request.into_inner();
         let fake = self.clone();
         tokio::spawn(async move {
-            while let Some(Ok(KeepAliveRequest { session_id, .. })) = requests.next().await {
-                let mut answer = Answer::Serve;
-                fake.script(|script| {
-                    script.seen_keepalives += 1;
-                    answer = next(&mut script.keepalives);
-                });
-                let reason = match answer {
-                    Answer::Serve => None,
-                    Answer::Refuse(reason) => Some(reason.to_string()),
-                    Answer::Silence => continue,
-                };
-                let ttl = Some(epoch_proto::duration::from_ms(1_000));
-                let answer = KeepAliveResponse {
-                    session_id,
-                    ttl,
-                    reason,
-                    message: None,
-                    ..KeepAliveResponse::default()
+            while let Some(Ok(request)) = requests.next().await {
+                let Some(answer) = fake.keepalive(request) else {
+                    continue;
                 };
                 if sender.send(Ok(answer)).await.is_err() {
                     return;
@@ -241,8 +302,11 @@ impl SessionService for Fake {
         &self,
         _request: Request<v1::CloseRequest>,
     ) -> Result<Response<v1::CloseResponse>, Status> {
-        self.script(|script| script.seen_closes += 1);
-        Ok(self.answer(v1::CloseResponse { closed: true }))
+        let answer = self.next(|script| {
+            script.seen_closes += 1;
+            &mut script.closes
+        });
+        self.play(answer, v1::CloseResponse { closed: true }).await
     }
 
     async fn get(
@@ -257,6 +321,9 @@ impl SessionService for Fake {
             .map_or(0, |page| page.parse().unwrap());
         self.script(|script| script.seen_pages += 1);
         let grants = self.seen(|script| script.grants.clone());
+        if let Some(gate) = self.seen(|script| script.listing_gate.clone()) {
+            gate.acquire().await.unwrap().forget();
+        }
         let to = (from + 2).min(grants.len());
         Ok(self.answer(v1::SessionState {
             holder: "agent".to_owned(),

@@ -1,6 +1,6 @@
 //! Handing a grant to another session, and taking over one that was handed over.
 
-use epoch_core::{Epoch, Reason, Scope, SessionHash};
+use epoch_core::{Epoch, Scope, SessionHash};
 use epoch_proto::v1;
 
 use crate::error::{Error, ErrorKind};
@@ -15,8 +15,10 @@ impl Grant {
     /// The grant is lost here unless the cluster refused, also when this was not waited for.
     ///
     /// # Errors
-    /// As for every call.
+    /// As for every call. It may be called again after an error; of a grant that was lost
+    /// otherwise nothing is asked.
     pub async fn transfer(&self, to: &SessionHash) -> Result<Epoch, Error> {
+        self.check_but_for(GrantLoss::Transferred)?;
         let request = v1::TransferRequest {
             scope: self.scope().as_str().to_owned(),
             epoch: self.epoch().get(),
@@ -27,14 +29,17 @@ impl Grant {
             grant: self,
             kept: false,
         };
-        match self.ask(self.session().client().transfer(request)).await {
+        let (session, key) = (self.session(), self.held().key());
+        match session.until_lost(session.client().transfer(request)).await {
             Ok(answer) => {
-                self.ended(GrantLoss::Transferred);
+                let shared = session.shared();
+                shared.registry().end(&key, GrantLoss::Transferred);
                 Epoch::new(answer.epoch).map_err(|error| malformed(&error.to_string()))
             }
             Err(error) => {
-                let refused = matches!(error.kind(), ErrorKind::Refused(reason) if reason != Reason::EpochSuperseded);
-                leaving.kept = refused && !error.outcome_unknown();
+                session.shared().refused(&key, &error);
+                leaving.kept =
+                    matches!(error.kind(), ErrorKind::Refused(_)) && !error.outcome_unknown();
                 Err(error)
             }
         }
@@ -50,7 +55,9 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.grant.give_up(GrantLoss::Transferred);
+            let shared = self.grant.session().shared();
+            let key = self.grant.held().key();
+            shared.registry().give_up(&key, GrantLoss::Transferred);
         }
     }
 }

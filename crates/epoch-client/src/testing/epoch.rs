@@ -9,13 +9,13 @@ use tonic::{Request, Response, Status};
 
 use super::{Fake, Said};
 
-fn grant(scope: String, session_id: String, epoch: u64) -> v1::Grant {
+fn grant(scope: String, session_id: String, epoch: u64, certificate: String) -> v1::Grant {
     v1::Grant {
         scope,
         epoch,
         holder: "agent".to_owned(),
         session_id,
-        certificate: "header.payload.signature".to_owned(),
+        certificate,
         incarnation: "01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
         position: Some(v1::Position {
             group: 0,
@@ -52,8 +52,9 @@ impl EpochService for Fake {
             script.seen_acquires.push(request.clone());
             &mut script.acquires
         });
-        self.play(answer, grant(request.scope, request.session_id, 42))
-            .await
+        let (epoch, certificate) = self.seen(|script| (script.epoch, script.certificate.clone()));
+        let granted = grant(request.scope, request.session_id, epoch, certificate);
+        self.play(answer, granted).await
     }
 
     async fn acquire_many(
@@ -65,9 +66,10 @@ impl EpochService for Fake {
             script.seen_many.push(request.clone());
             &mut script.many
         });
-        let grants = request.scopes.into_iter().zip(42..);
+        let (first, certificate) = self.seen(|script| (script.epoch, script.certificate.clone()));
+        let (session, grants) = (request.session_id, request.scopes.into_iter().zip(first..));
         let grants = grants
-            .map(|(scope, epoch)| grant(scope, request.session_id.clone(), epoch))
+            .map(|(scope, epoch)| grant(scope, session.clone(), epoch, certificate.clone()))
             .collect();
         self.play(answer, v1::AcquireManyResponse { grants }).await
     }
@@ -88,8 +90,12 @@ impl EpochService for Fake {
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> Result<Response<v1::ReleaseResponse>, Status> {
-        self.script(|script| script.seen_releases.push(request.into_inner()));
-        Ok(self.answer(v1::ReleaseResponse { released: true }))
+        let answer = self.next(|script| {
+            script.seen_releases.push(request.into_inner());
+            &mut script.releases
+        });
+        self.play(answer, v1::ReleaseResponse { released: true })
+            .await
     }
 
     async fn transfer(
@@ -119,8 +125,11 @@ impl EpochService for Fake {
         &self,
         _request: Request<v1::CertifyRequest>,
     ) -> Result<Response<v1::CertifyResponse>, Status> {
-        let answer = self.next(|script| &mut script.certifies);
-        let certificate = "header.fresh.signature".to_owned();
+        let answer = self.next(|script| {
+            script.seen_certifies += 1;
+            &mut script.certifies
+        });
+        let certificate = self.seen(|script| script.fresh.clone());
         self.play(answer, v1::CertifyResponse { certificate }).await
     }
 

@@ -1,0 +1,165 @@
+//! Keepalives that tell of grants others than this client believes in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epoch_core::Scope;
+use epoch_proto::v1;
+use tokio::sync::Semaphore;
+
+use crate::testing::{Fake, paused_client, until};
+use crate::{Client, Grant, GrantLoss, Session};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn scope(name: &str) -> Scope {
+    name.parse().unwrap()
+}
+
+async fn open(client: &Client) -> Session {
+    let holder = "agent".parse().unwrap();
+    client.open_session(&holder, TTL).await.unwrap()
+}
+
+fn row(name: &str, epoch: u64) -> v1::SessionGrant {
+    v1::SessionGrant {
+        scope: name.to_owned(),
+        epoch,
+        position: Some(v1::Position::default()),
+        ..v1::SessionGrant::default()
+    }
+}
+
+/// Acquired, and counted by the node as the session's.
+async fn acquire(node: &Fake, session: &Session, name: &str, epoch: u64) -> Grant {
+    node.script(|script| {
+        script.epoch = epoch;
+        script.grants.push(row(name, epoch));
+    });
+    session.acquire(&scope(name)).await.unwrap()
+}
+
+/// The node has ended the grant of that scope.
+fn end(node: &Fake, name: &str) {
+    node.script(|script| script.grants.retain(|granted| granted.scope != name));
+}
+
+/// A node that compares, and a session that holds a, b and c.
+async fn held() -> (Fake, Session, [Grant; 3]) {
+    let node = Fake::start().await;
+    node.script(|script| script.compares = true);
+    let session = open(&paused_client(&[&node])).await;
+    let grants = [
+        acquire(&node, &session, "a", 42).await,
+        acquire(&node, &session, "b", 43).await,
+        acquire(&node, &session, "c", 44).await,
+    ];
+    (node, session, grants)
+}
+
+fn pages(node: &Fake) -> usize {
+    node.seen(|script| script.seen_pages)
+}
+
+/// Time enough for several keepalives and what follows from them.
+async fn settle() {
+    tokio::time::sleep(TTL * 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_both_sides_believe_the_same_nothing_is_listed() {
+    let (node, session, grants) = held().await;
+    settle().await;
+    grants[1].release().await.unwrap();
+    end(&node, "b");
+    settle().await;
+    assert_eq!(pages(&node), 0);
+    assert_eq!(session.loss(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_the_grants_that_are_gone_are_lost() {
+    let (node, session, [a, b, c]) = held().await;
+    end(&node, "b");
+    b.lost().await;
+    assert_eq!(b.loss(), Some(GrantLoss::Superseded));
+    settle().await;
+    assert_eq!((a.loss(), c.loss()), (None, None));
+    assert_eq!(session.loss(), None);
+    // One page of two rows, and then both sides believe the same.
+    assert_eq!(pages(&node), 1);
+    drop(b);
+    settle().await;
+    let releases = node.seen(|script| script.seen_releases.len());
+    assert_eq!(releases, 0, "it has ended already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_at_another_epoch_than_believed_is_lost_and_the_other_is_unclaimed() {
+    let (node, session, [a, b, c]) = held().await;
+    end(&node, "b");
+    node.script(|script| script.grants.push(row("b", 77)));
+    b.lost().await;
+    assert_eq!(b.loss(), Some(GrantLoss::Superseded));
+    assert_eq!((a.loss(), c.loss()), (None, None));
+    let unclaimed = session.unclaimed();
+    assert_eq!(unclaimed.len(), 1);
+    assert_eq!(unclaimed[0].epoch.get(), 77);
+    settle().await;
+    assert_eq!(pages(&node), 2, "three rows, once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_while_the_listing_is_read_is_not_judged_by_it() {
+    let (node, session, [a, b, c]) = held().await;
+    let gate = Arc::new(Semaphore::new(0));
+    node.script(|script| script.listing_gate = Some(Arc::clone(&gate)));
+    end(&node, "b");
+    until(|| pages(&node) == 1).await;
+    // The listing has been read, without it.
+    let d = acquire(&node, &session, "d", 45).await;
+    gate.add_permits(100);
+    b.lost().await;
+    assert_eq!([a.loss(), c.loss(), d.loss()], [None; 3]);
+    settle().await;
+    assert_eq!([a.loss(), c.loss(), d.loss()], [None; 3]);
+    assert!(session.unclaimed().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_while_the_listing_is_read_does_not_come_back_with_it() {
+    let (node, session, [a, b, c]) = held().await;
+    let gate = Arc::new(Semaphore::new(0));
+    node.script(|script| script.listing_gate = Some(Arc::clone(&gate)));
+    end(&node, "b");
+    until(|| pages(&node) == 1).await;
+    // The listing has been read, with it.
+    c.release().await.unwrap();
+    end(&node, "c");
+    gate.add_permits(100);
+    b.lost().await;
+    assert!(session.unclaimed().is_empty(), "{:?}", session.unclaimed());
+    assert_eq!((a.loss(), c.loss()), (None, Some(GrantLoss::Released)));
+    settle().await;
+    assert_eq!(pages(&node), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_and_given_up_while_the_listing_is_read_is_still_counted() {
+    let (node, session, [_a, b, _c]) = held().await;
+    let gate = Arc::new(Semaphore::new(0));
+    node.script(|script| {
+        script.listing_gate = Some(Arc::clone(&gate));
+        script.releases = vec![crate::testing::Answer::Refuse(epoch_core::Reason::Internal)];
+    });
+    end(&node, "b");
+    until(|| pages(&node) == 1).await;
+    let d = acquire(&node, &session, "d", 45).await;
+    d.release().await.unwrap_err();
+    gate.add_permits(100);
+    b.lost().await;
+    settle().await;
+    // The node counts it, and it was not wanted here: both sides agree about it.
+    assert!(session.unclaimed().is_empty(), "{:?}", session.unclaimed());
+    assert_eq!(pages(&node), 1);
+}
