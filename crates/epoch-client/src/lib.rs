@@ -192,6 +192,8 @@ mod session_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod watch_compaction_tests;
+#[cfg(test)]
 mod watch_tests;
 
 pub use acquire::Acquire;

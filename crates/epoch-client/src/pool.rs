@@ -79,6 +79,17 @@ impl Pool {
         }
     }
 
+    /// All nodes: those configured, and the leader.
+    pub(crate) fn known(&self) -> Vec<Arc<Node>> {
+        let mut known = self.configured.clone();
+        if let Some(leader) = &self.route().leader
+            && known.iter().all(|node| node.endpoint != leader.endpoint)
+        {
+            known.push(Arc::clone(leader));
+        }
+        known
+    }
+
     /// `node` did not answer: the next one is asked.
     pub(crate) fn unanswered(&self, node: &Node) {
         let mut route = self.route();

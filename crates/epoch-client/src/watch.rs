@@ -1,5 +1,7 @@
 //! Watching scopes: each event once and in order, over reconnects and failovers.
 
+mod compaction;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -7,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use epoch_core::{Cursor, Scope};
+use epoch_core::{Cursor, Reason, Scope};
 use epoch_proto::v1;
 use epoch_proto::v1::epoch_service_client::EpochServiceClient;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status, Streaming};
 
 use crate::call::{refused, said};
@@ -19,6 +21,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::pool::Node;
 use crate::retry::{Verdict, pauses};
+use compaction::Compaction;
 
 /// A node says about once a second how far the log has got. One that says nothing for so long is
 /// cut off, or stopped: the next one is asked.
@@ -49,6 +52,9 @@ pub struct Watch {
     received: VecDeque<Event>,
     stream: Option<(Arc<Node>, Streaming<v1::WatchResponse>)>,
     opening: Option<(Arc<Node>, Opening)>,
+    /// Since when the stream's next answer has been waited for.
+    waiting: Option<Instant>,
+    compaction: Compaction,
     pub(crate) silence_max: Duration,
 }
 
@@ -66,6 +72,8 @@ impl Client {
             received: VecDeque::new(),
             stream: None,
             opening: None,
+            waiting: None,
+            compaction: Compaction::default(),
             silence_max: SILENCE_MAX,
         };
         if after.is_none() {
@@ -80,8 +88,8 @@ impl Watch {
     /// The next event. It may be dropped while it waits: nothing is lost by it.
     ///
     /// # Errors
-    /// `WATCH_COMPACTED` when what follows is not known to the cluster any more: list the scopes,
-    /// and watch after that list's cursor. Unavailable when no node has answered for the time of a
+    /// `WATCH_COMPACTED` when what follows is not known to the cluster any more, as far as its nodes
+    /// can be reached: list the scopes, and watch after that list's cursor. Unavailable when no node has answered for the time of a
     /// call: asking again goes on where this ended. Any other refusal.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
@@ -122,18 +130,31 @@ impl Watch {
 
     /// Passes on to the next node; an error ends it.
     async fn failed(
-        &self,
+        &mut self,
         node: &Arc<Node>,
         status: Status,
         deadline: Instant,
         pauses: &mut ExponentialBackoff,
     ) -> Result<(), Error> {
-        match self.client.pool().judge(node, &status) {
-            Verdict::Refused | Verdict::Failed => return Err(refused(&status)),
-            Verdict::NotDone | Verdict::Unknown => {}
+        let verdict = self.client.pool().judge(node, &status);
+        if epoch_proto::reason_of(&status) == Some(Reason::WatchCompacted) {
+            self.compaction.said(node, status.clone());
+        } else {
+            self.compaction.unserved(node);
+            if matches!(verdict, Verdict::Refused | Verdict::Failed) {
+                return Err(refused(&status));
+            }
         }
         let pause = pauses.next().unwrap_or_default();
-        if Instant::now() + pause >= deadline {
+        let is_late = Instant::now() + pause >= deadline;
+        if let Some(said) = self.compaction.last()
+            && (is_late || self.compaction.next(self.client.pool().known()).is_none())
+        {
+            let error = refused(said);
+            self.compaction = Compaction::default();
+            return Err(error);
+        }
+        if is_late {
             let asked = self.client.pool().shown();
             let message = format!("no node of {asked} serves the watch: {}", said(&status));
             return Err(Error::unavailable(epoch_proto::reason_of(&status), message));
@@ -150,7 +171,9 @@ impl Watch {
             None => {
                 // Kept until it is open: a caller that asks for a moment at a time gets there too.
                 let (node, opening) = self.opening.get_or_insert_with(|| {
-                    let node = self.client.pool().pick();
+                    let pool = self.client.pool();
+                    let next = self.compaction.next(pool.known());
+                    let node = next.unwrap_or_else(|| pool.pick());
                     let opening = open(
                         self.client.clone(),
                         self.watched.clone(),
@@ -168,7 +191,12 @@ impl Watch {
                 }
             }
         };
-        let answer = match timeout(self.silence_max, stream.message()).await {
+        // Counted over calls that were dropped: a caller that asks for a moment at a time leaves a
+        // node that says nothing as well.
+        let waiting = *self.waiting.get_or_insert_with(Instant::now);
+        let answer = timeout_at(waiting + self.silence_max, stream.message()).await;
+        self.waiting = None;
+        let answer = match answer {
             Ok(Ok(Some(answer))) => return Ok(answer),
             Ok(Ok(None)) => Status::unavailable("the node ended the watch"),
             Ok(Err(status)) => status,
@@ -195,6 +223,7 @@ impl Watch {
             }
         }
         self.after = self.after.max(Some(said));
+        self.compaction = Compaction::default();
         Ok(())
     }
 }

@@ -151,6 +151,25 @@ async fn a_watch_that_is_dropped_while_it_waits_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_node_that_says_nothing_is_left_also_by_who_asks_for_a_moment_at_a_time() {
+    let (silent, other) = (Fake::start().await, Fake::start().await);
+    silent.script(|script| script.watches = vec![vec![Said::Events(vec![], "5.0")]]);
+    other.script(|script| {
+        script.watches = vec![vec![Said::Events(vec![("granted", "a", "6.1")], "6.1")]];
+    });
+    let client = client(&[&silent, &other], 5_000, 2_000);
+    let mut watch = client.watch(Watched::All, None).await.unwrap();
+    watch.silence_max = Duration::from_millis(50);
+    let moment = Duration::from_millis(5);
+    let event = loop {
+        if let Ok(event) = tokio::time::timeout(moment, watch.next()).await {
+            break event.unwrap();
+        }
+    };
+    assert_eq!(event.cursor.to_string(), "6.1");
+}
+
+#[tokio::test]
 async fn without_a_node_it_says_so_and_may_be_asked_again() {
     let node = Fake::start().await;
     node.script(|script| {
