@@ -56,6 +56,18 @@ impl Jobs {
         Ok(())
     }
 
+    /// Waits until the process whose id is in a file is in a state, by the letter of the system's.
+    async fn is_in_state(&self, name: &str, state: &str) -> Result<()> {
+        let id = self.word(name).await?;
+        wait::until("the process is in a state", async || {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+            let after_name = stat.rsplit(") ").next().unwrap_or_default();
+            ensure!(after_name.starts_with(state), "it is {stat}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Checks that the scope was given back, not left to expire.
     async fn is_free(&self) -> Result<()> {
         let state = self.shell.json(&["get", "job"]).await?;
@@ -191,8 +203,8 @@ async fn who_ignores_a_signal_is_killed_after_the_grace() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_command_is_ended_as_well() -> Result<()> {
     let mut jobs = Jobs::new().await?;
-    let running = jobs.start(&["--grace", "10m"], "echo > $DIR/ready; kill -STOP $$")?;
-    jobs.word("ready").await?;
+    let running = jobs.start(&["--grace", "10m"], "echo $$ > $DIR/ready; kill -STOP $$")?;
+    jobs.is_in_state("ready", "T").await?;
     running.signal(Signal::TERM)?;
     let ran = running.ended().await?;
     ensure!(ran.code == Some(143), "{ran:?}");
@@ -306,13 +318,14 @@ async fn an_expiry_while_it_was_stopped_ends_the_whole_group() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_ends_well_after_the_loss_has_not_done_well() -> Result<()> {
     let mut jobs = Jobs::new().await?;
-    let script = "echo > $DIR/ready; while ! test -e $DIR/go; do sleep 0.02; done";
+    let script = "echo $$ > $DIR/ready; while ! test -e $DIR/go; do sleep 0.02; done";
     let running = jobs.start(&[], script)?;
     jobs.word("ready").await?;
     running.signal(Signal::STOP)?;
     jobs.shell.held("job", false).await?;
     // It ends while nobody looks.
     fs::write(jobs.folder.join("go"), "")?;
+    jobs.is_in_state("ready", "Z").await?;
     running.signal(Signal::CONT)?;
     let ran = running.ended().await?;
     ensure!(ran.code == Some(124), "{ran:?}");
