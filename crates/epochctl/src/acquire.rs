@@ -46,7 +46,13 @@ async fn one(
         metadata: command.terms.metadata.clone(),
     };
     let granted = match command.terms.wait {
-        Some(_) => waiting(client, output, request).await?,
+        Some(_) => {
+            if command.request_id.is_none() {
+                // It is needed for `cancel-wait`.
+                output.note(&format!("it waits under --request-id {id}"));
+            }
+            waiting(client, output, request).await?
+        }
         None => client.acquire(request).await,
     };
     let grant = granted.map_err(|error| failure(output, error, id))?;
@@ -97,7 +103,6 @@ async fn waiting(
         session_id: request.session_id.clone(),
         request_id: request.request_id,
     };
-    output.note(&format!("the request id is {}", request.request_id));
     tokio::select! {
         biased;
         granted = client.acquire(request) => Ok(granted),

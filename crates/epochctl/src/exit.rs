@@ -15,7 +15,7 @@ pub(crate) const HELD: u8 = 3;
 pub(crate) const SUPERSEDED: u8 = 4;
 /// No node could serve the call.
 pub(crate) const UNAVAILABLE: u8 = 6;
-/// `run`: the session was lost while the command ran.
+/// `run`: the grant was lost while the command ran.
 pub(crate) const RUN_LOST: u8 = 124;
 /// `run`: not acquired, or a failure of its own.
 pub(crate) const RUN_FAILED: u8 = 125;
