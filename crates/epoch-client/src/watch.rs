@@ -129,6 +129,7 @@ impl Watch {
     }
 
     /// Passes on to the next node; an error ends it.
+    // By `&mut`, since a watch is not `Sync`: one that is awaited has to go from thread to thread.
     async fn failed(
         &mut self,
         node: &Arc<Node>,

@@ -188,3 +188,20 @@ async fn without_a_node_it_says_so_and_may_be_asked_again() {
     });
     assert_eq!(cursors(&mut watch).await, ["6.1"]);
 }
+
+#[tokio::test]
+async fn a_watch_can_be_begun_and_read_in_a_task_of_its_own() {
+    let node = Fake::start().await;
+    node.script(|script| {
+        script.watches = vec![vec![
+            Said::Events(vec![], "6.0"),
+            Said::Events(vec![("granted", "a", "7.1")], "7.1"),
+        ]];
+    });
+    let client = client(&[&node], 5_000, 2_000);
+    let task = tokio::spawn(async move {
+        let mut watch = client.watch(Watched::All, None).await.unwrap();
+        watch.next().await.unwrap().cursor.to_string()
+    });
+    assert_eq!(task.await.unwrap(), "7.1");
+}
