@@ -34,9 +34,9 @@ pub struct Event {
 pub enum EventKind {
     /// A session was granted the scope.
     Granted,
-    /// Its holder gave it back.
+    /// Its holder gave it back, or closed its session.
     Released,
-    /// Its session expired or was closed without giving it back.
+    /// Its session expired.
     Expired,
     /// An operator ended the grant.
     Revoked,
