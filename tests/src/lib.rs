@@ -31,3 +31,4 @@ pub mod slow_disk;
 pub mod story;
 pub mod wait;
 pub mod waiter;
+pub mod watchers;

@@ -68,7 +68,11 @@ pub async fn acquire(client: &Client, scope: &str, session: &str, request_id: u6
     Ok(client.acquire(request).await?.epoch)
 }
 
-async fn release(client: &Client, scope: &str, session: &str, epoch: u64) -> Result<()> {
+/// Gives a grant back.
+///
+/// # Errors
+/// It is refused.
+pub async fn release(client: &Client, scope: &str, session: &str, epoch: u64) -> Result<()> {
     let request = ReleaseRequest {
         scope: scope.to_owned(),
         session_id: session.to_owned(),
