@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The longest a timer sleeps before it reads the lease clock again. Timers stop in suspend and
-/// the lease does not: after a resume, a lapsed lease is noticed within this time.
+/// The longest a timer sleeps before the lease clock is read again. Timers stop in suspend and the
+/// lease does not: after a resume, a lapsed lease is noticed within this time.
 const TICK: Duration = Duration::from_millis(250);
 
 /// What leases are measured by: milliseconds that never go back. `CLOCK_BOOTTIME` unless a test
@@ -28,13 +28,14 @@ impl Clock {
         }
     }
 
-    /// Returns once the clock has reached `deadline_ms`.
-    pub(crate) async fn sleep_until(&self, deadline_ms: u64) {
-        loop {
-            let left = deadline_ms.saturating_sub(self.now_ms());
-            if left == 0 {
-                return;
-            }
+    /// Returns once the clock has reached `wake_ms`, and after one [`TICK`] at the latest; never
+    /// without a time.
+    pub(crate) async fn doze(&self, wake_ms: Option<u64>) {
+        let Some(wake_ms) = wake_ms else {
+            return std::future::pending().await;
+        };
+        let left = wake_ms.saturating_sub(self.now_ms());
+        if left > 0 {
             tokio::time::sleep(Duration::from_millis(left).min(TICK)).await;
         }
     }
@@ -63,11 +64,13 @@ fn boottime_ms() -> u64 {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_sleep_ends_only_once_the_clock_is_there() {
-        let clock = Clock::default();
-        let deadline_ms = clock.now_ms() + 20;
-        clock.sleep_until(deadline_ms).await;
-        assert!(clock.now_ms() >= deadline_ms);
+    #[tokio::test(start_paused = true)]
+    async fn a_doze_ends_at_its_time_and_after_a_tick_at_the_latest() {
+        let clock = Clock::given(|| 5_000);
+        for (wake_ms, slept_ms) in [(0, 0), (5_000, 0), (5_020, 20), (9_000, 250)] {
+            let began = tokio::time::Instant::now();
+            clock.doze(Some(wake_ms)).await;
+            assert_eq!(began.elapsed(), Duration::from_millis(slept_ms));
+        }
     }
 }

@@ -36,12 +36,11 @@ impl CertificateLife {
     }
 
     /// When a fresh one is asked for: in the first half of the last quarter of its life, spread by
-    /// `draw` so that many do not ask at once.
+    /// `draw` so that many do not ask at once. However short its life, it is not asked for at once.
     pub(crate) fn refresh_ms(&self, draw: u64) -> u64 {
         let spread = draw % (self.life_ms / 8).max(1);
-        self.asked_ms
-            .saturating_add(self.life_ms / 4 * 3)
-            .saturating_add(spread)
+        let age = (self.life_ms / 4 * 3).saturating_add(spread);
+        self.asked_ms.saturating_add(age.max(RETRY_MS_MIN))
     }
 
     /// When to ask again after a failure at `now_ms`.
@@ -76,6 +75,12 @@ mod tests {
             5_000 + 10 * HOUR_MS + RETRY_MS_MAX
         );
         assert_eq!(life.retry_ms(5_000 + 13 * HOUR_MS), 6_000 + 13 * HOUR_MS);
+    }
+
+    #[test]
+    fn one_that_has_no_life_is_not_asked_for_over_and_over() {
+        let life = CertificateLife::of(&token(r#"{"iat":7,"exp":7}"#), 5_000).unwrap();
+        assert_eq!(life.refresh_ms(77), 5_000 + RETRY_MS_MIN);
     }
 
     #[test]

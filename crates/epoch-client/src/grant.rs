@@ -181,7 +181,10 @@ impl Grant {
     /// Returns once the grant is known to be lost: with its session, when the cluster said that
     /// it has ended, or when it was released.
     pub async fn lost(&self) {
-        self.handle.held.lost.cancelled().await;
+        // The clock may know it already.
+        if self.loss().is_none() {
+            self.handle.held.lost.cancelled().await;
+        }
     }
 
     /// Cancelled once the grant is known to be lost, to be handed to what must stop then.

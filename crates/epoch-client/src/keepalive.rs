@@ -5,17 +5,20 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
 use epoch_core::{Reason, SessionId};
 use epoch_proto::v1::{KeepAliveRequest, KeepAliveResponse};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendError;
 use tonic::Status;
 
 use crate::boottime::Clock;
 use crate::client::{Client, WeakClient, refusal_of};
 use crate::lease::Pace;
+use crate::pool::Pool;
 use crate::retry::pauses;
 use crate::session::{Loss, Shared};
 use crate::{listing, refresh};
@@ -30,6 +33,9 @@ const PROBES: usize = 16;
 const ASK_AGAIN_MS: u64 = 100;
 /// Answers and commands handled before the next keepalives go out.
 const EVENTS_MAX: usize = 1_024;
+
+/// The thread's name, of 15 bytes at most.
+const THREAD_NAME: &str = "epoch-keepalive";
 
 /// The way to the background task of a client.
 #[derive(Debug, Clone)]
@@ -57,13 +63,14 @@ impl Keeper {
     }
 
     fn send(&self, command: Command) {
-        // The task is gone with its runtime: the sessions lapse by the clock.
-        drop(self.0.send(command));
+        // The task is gone with its runtime.
+        if let Err(SendError(Command::Keep(shared))) = self.0.send(command) {
+            shared.lose(Loss::Lapsed);
+        }
     }
 }
 
-/// Starts the background task when the first session is opened, and again in the present runtime
-/// when the one it ran in has ended.
+/// Starts the background task when the first session is opened, and again when it has ended.
 #[derive(Debug, Default)]
 pub(crate) struct KeeperSlot(Mutex<Option<Keeper>>);
 
@@ -75,7 +82,7 @@ impl KeeperSlot {
             Some(_) | None => {
                 // Bounded by the sessions: a few commands for each.
                 let (sender, commands) = mpsc::unbounded_channel();
-                tokio::spawn(Hub::new(client).run(commands));
+                start(client, commands);
                 let keeper = Keeper(sender);
                 *slot = Some(keeper.clone());
                 keeper
@@ -84,9 +91,45 @@ impl KeeperSlot {
     }
 }
 
+/// Starts the background task: on a thread with a runtime of its own. In the caller's runtime it
+/// would stand still whenever the thread is blocked that waits for the connections and timers of
+/// all others. Connections of a test's own making stay in the runtime that made them.
+fn start(client: &Client, commands: mpsc::UnboundedReceiver<Command>) {
+    let pool = client.pool_handle();
+    if client.options().connector.is_some() {
+        tokio::spawn(Hub::new(client, pool, commands).run());
+        return;
+    }
+    let client = client.downgrade();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(async {
+                // With connections of its own, and what has been learnt about the leader.
+                let hub = client
+                    .upgrade()
+                    .map(|client| Hub::new(&client, pool.anew(), commands));
+                if let Some(hub) = hub {
+                    hub.run().await;
+                }
+            }),
+            Err(error) => tracing::error!(%error, "no runtime for keepalives: sessions will lapse"),
+        }
+    };
+    if let Err(error) = thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(run)
+    {
+        tracing::error!(%error, "no thread for keepalives: sessions are lost");
+    }
+}
+
 /// The background task.
 struct Hub {
     client: WeakClient,
+    commands: mpsc::UnboundedReceiver<Command>,
     clock: Clock,
     attempt_ms: u64,
     sessions: BTreeMap<SessionId, Kept>,
@@ -105,35 +148,36 @@ struct Kept {
 }
 
 impl Hub {
-    fn new(client: &Client) -> Self {
+    fn new(client: &Client, pool: Arc<Pool>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
         let options = client.options();
         Self {
             client: client.downgrade(),
+            commands,
             clock: options.clock.clone(),
             attempt_ms: u64::try_from(options.attempt_timeout.as_millis()).unwrap_or(u64::MAX),
             sessions: BTreeMap::new(),
             schedule: Schedule::default(),
-            streams: Streams::new(client.pool_handle()),
+            streams: Streams::new(pool),
             resume_ms: 0,
             pauses: None,
         }
     }
 
     /// Runs until nobody can open a session and none is left.
-    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+    async fn run(mut self) {
         let mut said = Vec::new();
         let mut answers = Vec::new();
         loop {
             let wake_ms = self.wake_ms();
             tokio::select! {
                 biased;
-                received = commands.recv_many(&mut said, EVENTS_MAX) => {
+                received = self.commands.recv_many(&mut said, EVENTS_MAX) => {
                     if received == 0 {
                         return;
                     }
                 }
                 _ = self.streams.events.recv_many(&mut answers, EVENTS_MAX) => {}
-                () = sleep_until(&self.clock, wake_ms) => {}
+                () = self.clock.doze(wake_ms) => {}
             }
             let now_ms = self.clock.now_ms();
             for command in said.drain(..) {
@@ -391,6 +435,10 @@ impl Hub {
             let Some(kept) = self.sessions.get(&id) else {
                 continue;
             };
+            if kept.shared.current_loss().is_some() {
+                self.remove(id);
+                continue;
+            }
             let asked = stream.asked(now_ms, kept.shared.progress_mark());
             let request = KeepAliveRequest {
                 session_id: id.to_string(),
@@ -403,9 +451,18 @@ impl Hub {
     }
 }
 
-async fn sleep_until(clock: &Clock, wake_ms: Option<u64>) {
-    match wake_ms {
-        Some(wake_ms) => clock.sleep_until(wake_ms).await,
-        None => std::future::pending().await,
+/// Without the task, nobody keeps its sessions alive, and nobody would tell of their end: should it
+/// end before them, they are lost at once.
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Keep(shared) = command {
+                shared.lose(Loss::Lapsed);
+            }
+        }
+        for kept in self.sessions.values() {
+            kept.shared.lose(Loss::Lapsed);
+        }
     }
 }

@@ -180,13 +180,21 @@ mod watch;
 #[cfg(test)]
 mod acquire_tests;
 #[cfg(test)]
+mod certificate_tests;
+#[cfg(test)]
 mod client_tests;
 #[cfg(test)]
 mod give_back_tests;
 #[cfg(test)]
 mod grant_tests;
 #[cfg(test)]
+mod lease_tests;
+#[cfg(test)]
 mod listing_tests;
+#[cfg(test)]
+mod progress_tests;
+#[cfg(test)]
+mod runtime_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]

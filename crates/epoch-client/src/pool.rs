@@ -70,6 +70,26 @@ impl Pool {
         })
     }
 
+    /// The same nodes, reached from the present runtime: connections live in the one that they were
+    /// made in.
+    pub(crate) fn anew(&self) -> Arc<Self> {
+        let again = |node: &Arc<Node>| {
+            let channel = channel(&node.endpoint, &self.options).ok()?;
+            let endpoint = node.endpoint.clone();
+            Some(Arc::new(Node { endpoint, channel }))
+        };
+        let route = self.route();
+        Arc::new(Self {
+            configured: self.configured.iter().filter_map(again).collect(),
+            options: self.options.clone(),
+            route: Mutex::new(Route {
+                next: route.next,
+                leader: route.leader.as_ref().and_then(again),
+                shunned: None,
+            }),
+        })
+    }
+
     /// The node to ask next: the leader if known.
     pub(crate) fn pick(&self) -> Arc<Node> {
         let route = self.route();
@@ -182,16 +202,20 @@ impl Pool {
 }
 
 fn node(endpoint: Endpoint, options: &Options) -> Result<Node, Error> {
+    let channel = channel(&endpoint, options)?;
+    Ok(Node { endpoint, channel })
+}
+
+fn channel(endpoint: &Endpoint, options: &Options) -> Result<Channel, Error> {
     let channel = transport::Endpoint::from_shared(endpoint.to_string())
         .map_err(|error| Error::usage(format!("{endpoint} cannot be used: {error}")))?
         .connect_timeout(options.attempt_timeout)
         .http2_keep_alive_interval(options.ping_interval)
         .keep_alive_timeout(options.ping_timeout);
-    let channel = match &options.connector {
+    Ok(match &options.connector {
         None => channel.connect_lazy(),
         Some(connector) => channel.connect_with_connector_lazy(connector.clone()),
-    };
-    Ok(Node { endpoint, channel })
+    })
 }
 
 #[cfg(test)]

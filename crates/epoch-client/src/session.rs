@@ -26,7 +26,8 @@ use crate::request_id::RequestIds;
 pub enum Loss {
     /// The cluster has no such session any more.
     Expired,
-    /// No keepalive was acknowledged for a TTL: another may hold the scopes by now.
+    /// No keepalive was acknowledged for a TTL: another may hold the scopes by now. Or none can be
+    /// sent any more, since what sent them has ended.
     Lapsed,
     /// It was closed here.
     Closed,
@@ -44,11 +45,11 @@ impl fmt::Display for Loss {
 
 /// A session that keeps itself alive in the background.
 ///
-/// The keepalives of all sessions of a [`Client`] are sent by one background task of the runtime
-/// in which the first of them was opened. They go on while the task that uses the session is busy
-/// or waits. Where nothing else can run, because a task blocks the only thread of a runtime, none
-/// go out; then [`Session::loss`] tells the truth at once, since it reads the clock, and
-/// [`Session::lost`] as soon as the runtime goes on.
+/// The keepalives of all sessions of a [`Client`] are sent by one thread of their own. They go on
+/// whatever the tasks that use the session do, also while these block their threads; a stall limit
+/// ([`OpenOptions`]) ends a session whose work is stuck. [`Session::loss`] reads the clock, so that
+/// it is right at once also after the machine was suspended; [`Session::lost`] then tells those
+/// that wait within a quarter of a second.
 ///
 /// It lives as long as any clone of it and any of its grants; when the last is dropped it is
 /// closed as well as that can be done without waiting. Prefer [`Session::close`].
@@ -153,7 +154,10 @@ impl Session {
 
     /// Returns once the session is lost (or closed): from then on another may hold its scopes.
     pub async fn lost(&self) {
-        self.handle.shared.lost.cancelled().await;
+        // The clock may know it already.
+        if self.loss().is_none() {
+            self.handle.shared.lost.cancelled().await;
+        }
     }
 
     /// Cancelled once the session is lost (or closed), to be handed to what must stop then.
@@ -170,12 +174,14 @@ impl Session {
     }
 
     /// Tells that the work gets on. In a session with a stall limit this must be called at least
-    /// once within that limit, or the session is not renewed and lapses; in others it does nothing.
+    /// once within that limit, or the session is not renewed and lapses (it is renewed again if this is
+    /// called before that); in others it does nothing.
     pub fn progress(&self) {
         let shared = &self.handle.shared;
         if let Some(progress) = &shared.progress {
-            progress.fetch_add(1, Ordering::Relaxed);
-            if shared.stalled.swap(false, Ordering::Relaxed) {
+            // In one order with `stalled_at`: one of the two sees what the other has done.
+            progress.fetch_add(1, Ordering::SeqCst);
+            if shared.stalled.swap(false, Ordering::SeqCst) {
                 shared.wake();
             }
         }
@@ -260,13 +266,13 @@ impl Shared {
     /// The progress mark that keepalives carry.
     pub(crate) fn progress_mark(&self) -> Option<u64> {
         let progress = self.progress.as_ref()?;
-        Some(progress.load(Ordering::Relaxed))
+        Some(progress.load(Ordering::SeqCst))
     }
 
     /// The cluster does not renew the session for want of progress. True if there was some since
     /// the mark that it was told.
     pub(crate) fn stalled_at(&self, mark: Option<u64>) -> bool {
-        self.stalled.store(true, Ordering::Relaxed);
+        self.stalled.store(true, Ordering::SeqCst);
         self.progress_mark() != mark
     }
 

@@ -4,6 +4,7 @@ mod epoch;
 mod paused;
 mod record;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,13 +19,14 @@ use epoch_proto::v1::{self, KeepAliveRequest, KeepAliveResponse};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnboundedReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{Client, Options};
 
-pub(crate) use paused::{paused_client, until};
+pub(crate) use paused::{Suspend, paused_client, suspendable_client, until};
 
 /// How a node answers.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +35,8 @@ pub(crate) enum Answer {
     Refuse(Reason),
     /// It takes the request, and its answer is lost.
     Silence,
+    /// It takes the request, and the answer comes so many milliseconds later.
+    Late(u64),
 }
 
 /// What a node says in a watch. After the last it is silent.
@@ -52,8 +56,11 @@ pub(crate) enum Said {
 /// calls.
 #[derive(Debug)]
 pub(crate) struct Script {
+    pub(crate) opens: Vec<Answer>,
     pub(crate) acquires: Vec<Answer>,
     pub(crate) keepalives: Vec<Answer>,
+    /// For sessions with other answers to their keepalives.
+    pub(crate) keepalives_of: BTreeMap<String, Vec<Answer>>,
     pub(crate) many: Vec<Answer>,
     pub(crate) transfers: Vec<Answer>,
     pub(crate) certifies: Vec<Answer>,
@@ -94,6 +101,8 @@ pub(crate) struct Script {
     pub(crate) seen_acquires: Vec<v1::AcquireRequest>,
     pub(crate) seen_opens: Vec<v1::OpenRequest>,
     pub(crate) seen_keepalives: usize,
+    /// The sessions of the keepalives, and when they came.
+    pub(crate) keepalive_times: Vec<(String, Instant)>,
     pub(crate) seen_certifies: usize,
     pub(crate) seen_closes: usize,
 }
@@ -116,8 +125,10 @@ impl Fake {
             door,
             address: listener.local_addr().unwrap(),
             script: Arc::new(Mutex::new(Script {
+                opens: vec![Answer::Serve],
                 acquires: vec![Answer::Serve],
                 keepalives: vec![Answer::Serve],
+                keepalives_of: BTreeMap::new(),
                 many: vec![Answer::Serve],
                 transfers: vec![Answer::Serve],
                 certifies: vec![Answer::Refuse(Reason::EpochSuperseded)],
@@ -148,6 +159,7 @@ impl Fake {
                 seen_acquires: Vec::new(),
                 seen_opens: Vec::new(),
                 seen_keepalives: 0,
+                keepalive_times: Vec::new(),
                 seen_certifies: 0,
                 seen_closes: 0,
             })),
@@ -196,28 +208,39 @@ impl Fake {
         answer
     }
 
-    fn keepalive(&self, request: KeepAliveRequest) -> Option<KeepAliveResponse> {
+    /// The answer to a keepalive, and how late it is.
+    fn keepalive(
+        &self,
+        request: KeepAliveRequest,
+    ) -> Option<(KeepAliveResponse, Option<Duration>)> {
         let mut script = self.script.lock().unwrap();
         script.seen_keepalives += 1;
-        let mut answer = next(&mut script.keepalives);
+        let seen = (request.session_id.clone(), Instant::now());
+        script.keepalive_times.push(seen);
+        let mut answer = match script.keepalives_of.get_mut(&request.session_id) {
+            Some(answers) => next(answers),
+            None => next(&mut script.keepalives),
+        };
         if script.wants_progress && request.progress == script.served_mark {
             answer = Answer::Refuse(Reason::SessionStalled);
         }
-        let reason = match answer {
-            Answer::Serve => None,
-            Answer::Refuse(reason) => Some(reason.to_string()),
+        let (reason, late) = match answer {
+            Answer::Serve => (None, None),
+            Answer::Refuse(reason) => (Some(reason.to_string()), None),
             Answer::Silence => return None,
+            Answer::Late(ms) => (None, Some(Duration::from_millis(ms))),
         };
         if reason.is_none() {
             script.served_mark = request.progress;
         }
-        Some(KeepAliveResponse {
+        let answer = KeepAliveResponse {
             session_id: request.session_id,
             ttl: Some(epoch_proto::duration::from_ms(1_000)),
             reason,
             message: None,
             grants_differ: script.compares && request.grants != Some(script.digest().to_string()),
-        })
+        };
+        Some((answer, late))
     }
 
     async fn play<T>(&self, answer: Answer, message: T) -> Result<Response<T>, Status> {
@@ -225,6 +248,10 @@ impl Fake {
             Answer::Serve => Ok(self.answer(message)),
             Answer::Refuse(reason) => Err(self.refuse(reason)),
             Answer::Silence => std::future::pending().await,
+            Answer::Late(ms) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(self.answer(message))
+            }
         }
     }
 }
@@ -266,14 +293,18 @@ impl SessionService for Fake {
         request: Request<v1::OpenRequest>,
     ) -> Result<Response<v1::Session>, Status> {
         let request = request.into_inner();
-        self.script(|script| script.seen_opens.push(request.clone()));
-        Ok(self.answer(v1::Session {
+        let answer = self.next(|script| {
+            script.seen_opens.push(request.clone());
+            &mut script.opens
+        });
+        let session = v1::Session {
             session_id: format!("{}.7.0", request.open_id.unwrap()),
             ttl: request.ttl,
             holder: request.holder,
             session: String::new(),
             ..v1::Session::default()
-        }))
+        };
+        self.play(answer, session).await
     }
 
     type KeepAliveStream = ReceiverStream<Result<KeepAliveResponse, Status>>;
@@ -287,9 +318,18 @@ impl SessionService for Fake {
         let fake = self.clone();
         tokio::spawn(async move {
             while let Some(Ok(request)) = requests.next().await {
-                let Some(answer) = fake.keepalive(request) else {
-                    continue;
+                let (answer, late) = match fake.keepalive(request) {
+                    None => continue,
+                    Some(answered) => answered,
                 };
+                if let Some(late) = late {
+                    let sender = sender.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(late).await;
+                        drop(sender.send(Ok(answer)).await);
+                    });
+                    continue;
+                }
                 if sender.send(Ok(answer)).await.is_err() {
                     return;
                 }

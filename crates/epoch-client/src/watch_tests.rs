@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epoch_core::Reason;
 
-use crate::testing::{Fake, Said, client};
+use crate::testing::{Fake, Said, client, paused_client};
 use crate::{ErrorKind, EventKind, Watch, Watched};
 
 async fn cursors<const N: usize>(watch: &mut Watch) -> [String; N] {
@@ -112,16 +112,15 @@ async fn events_that_are_gone_end_it_with_that_reason() {
     assert_eq!(error.kind(), ErrorKind::Refused(Reason::WatchCompacted));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_says_nothing_is_left_for_the_next() {
     let (silent, other) = (Fake::start().await, Fake::start().await);
     silent.script(|script| script.watches = vec![vec![Said::Events(vec![], "5.0")]]);
     other.script(|script| {
         script.watches = vec![vec![Said::Events(vec![("granted", "a", "6.1")], "6.1")]];
     });
-    let client = client(&[&silent, &other], 5_000, 2_000);
+    let client = paused_client(&[&silent, &other]);
     let mut watch = client.watch(Watched::All, None).await.unwrap();
-    watch.silence_max = Duration::from_millis(50);
     assert_eq!(cursors(&mut watch).await, ["6.1"]);
     assert_eq!(asked_after(&other), [Some("5.0".to_owned())]);
 }
@@ -150,16 +149,15 @@ async fn a_watch_that_is_dropped_while_it_waits_loses_nothing() {
     assert_eq!(seen, ["6.1", "6.2"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_says_nothing_is_left_also_by_who_asks_for_a_moment_at_a_time() {
     let (silent, other) = (Fake::start().await, Fake::start().await);
     silent.script(|script| script.watches = vec![vec![Said::Events(vec![], "5.0")]]);
     other.script(|script| {
         script.watches = vec![vec![Said::Events(vec![("granted", "a", "6.1")], "6.1")]];
     });
-    let client = client(&[&silent, &other], 5_000, 2_000);
+    let client = paused_client(&[&silent, &other]);
     let mut watch = client.watch(Watched::All, None).await.unwrap();
-    watch.silence_max = Duration::from_millis(50);
     let moment = Duration::from_millis(5);
     let event = loop {
         if let Ok(event) = tokio::time::timeout(moment, watch.next()).await {

@@ -47,7 +47,7 @@ pub(crate) fn paused_client(nodes: &[&Fake]) -> Client {
 
 /// A client of these nodes on a machine that `suspend` suspends.
 pub(crate) fn suspendable_client(nodes: &[&Fake], suspend: &Suspend) -> Client {
-    let fakes: Vec<Fake> = nodes.iter().map(|node| Fake::clone(node)).collect();
+    let fakes: Vec<Fake> = nodes.iter().copied().cloned().collect();
     let connector = Connector::new(move |uri: Uri| {
         let mut fakes = fakes.iter();
         let at = uri.authority().map(ToString::to_string);
