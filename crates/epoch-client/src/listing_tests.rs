@@ -163,3 +163,25 @@ async fn what_was_taken_and_given_up_while_the_listing_is_read_is_still_counted(
     assert!(session.unclaimed().is_empty(), "{:?}", session.unclaimed());
     assert_eq!(pages(&node), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_difference_that_no_listing_explains_is_asked_about_ever_more_rarely() {
+    let (node, session, [_a, b, _c]) = held().await;
+    node.script(|script| script.always_differs = true);
+    let keepalives = || node.seen(|script| script.seen_keepalives);
+    let (began, page) = (keepalives(), pages(&node));
+    until(|| keepalives() == began + 40).await;
+    // Two pages a listing: of the 1st, 3rd, 6th, 11th, 20th and 37th answer.
+    let listings = (pages(&node) - page) / 2;
+    assert!((4..=7).contains(&listings), "{listings}");
+
+    // Another set of grants is asked about at once, and what is gone is lost.
+    let page = pages(&node);
+    let d = acquire(&node, &session, "d", 45).await;
+    end(&node, "b");
+    let began = keepalives();
+    b.lost().await;
+    assert!(keepalives() <= began + 1);
+    assert!(pages(&node) > page);
+    assert_eq!((b.loss(), d.loss()), (Some(GrantLoss::Superseded), None));
+}

@@ -46,8 +46,9 @@ struct Judging {
     under_way: bool,
     /// Listings in a row that told nothing new.
     futile: u32,
-    /// Differing answers to pass over.
+    /// Differing answers to pass over, while the digest is still the one that was compared last.
     pass_over: u32,
+    compared: GrantsDigest,
     /// What has ended while a listing is under way, which may still show it.
     ended: BTreeSet<Key>,
 }
@@ -162,7 +163,7 @@ impl Registry {
         if judging.under_way {
             return false;
         }
-        if judging.pass_over > 0 {
+        if judging.pass_over > 0 && judging.compared == self.digest {
             judging.pass_over -= 1;
             return false;
         }
@@ -210,6 +211,7 @@ impl Registry {
             }
         }
         let judging = &mut self.judging;
+        judging.compared = self.digest;
         if self.digest == before {
             judging.pass_over = 1_u32
                 .checked_shl(judging.futile)

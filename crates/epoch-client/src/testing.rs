@@ -79,6 +79,8 @@ pub(crate) struct Script {
     pub(crate) grants: Vec<v1::SessionGrant>,
     /// Whether keepalives' digests are compared with that.
     pub(crate) compares: bool,
+    /// Whether keepalives are told so in any case.
+    pub(crate) always_differs: bool,
     /// When present, a listing that has been read is answered only once there is a permit.
     pub(crate) listing_gate: Option<Arc<Semaphore>>,
     /// Whether keepalives are refused whose progress mark is the one that was served last.
@@ -141,6 +143,7 @@ impl Fake {
                 fresh: "header.fresh.signature".to_owned(),
                 grants: Vec::new(),
                 compares: false,
+                always_differs: false,
                 listing_gate: None,
                 wants_progress: false,
                 served_mark: None,
@@ -233,12 +236,13 @@ impl Fake {
         if reason.is_none() {
             script.served_mark = request.progress;
         }
+        let differs = script.compares && request.grants != Some(script.digest().to_string());
         let answer = KeepAliveResponse {
             session_id: request.session_id,
             ttl: Some(epoch_proto::duration::from_ms(1_000)),
             reason,
             message: None,
-            grants_differ: script.compares && request.grants != Some(script.digest().to_string()),
+            grants_differ: differs || script.always_differs,
         };
         Some((answer, late))
     }
