@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use epoch_core::{Reason, Scope};
 use tokio::time::Instant;
 
-use crate::testing::{Answer, Fake, paused_client, until};
+use crate::testing::{Answer, Fake, paused_client};
 use crate::{ErrorKind, Grant, GrantLoss, RecordOptions};
 
 const TTL: Duration = Duration::from_secs(600);
@@ -41,6 +41,15 @@ fn certified(node: &Fake) -> usize {
     node.seen(|script| script.seen_certifies)
 }
 
+/// Until the grant has that certificate, for its life at most.
+async fn renewed(grant: &Grant, name: &str) {
+    let ends = Instant::now() + HOUR;
+    while *grant.certificate() != *certificate(name) {
+        assert!(Instant::now() < ends, "it was not renewed");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_certificate_is_renewed_before_it_ends_again_and_again() {
     let (node, grant) = granted(vec![Answer::Serve]).await;
@@ -48,7 +57,7 @@ async fn a_certificate_is_renewed_before_it_ends_again_and_again() {
     assert_eq!(*grant.certificate(), *certificate("first"));
     for (times, name) in [(1, "second"), (2, "third"), (3, "fourth")] {
         node.script(|script| script.fresh = certificate(name));
-        until(|| *grant.certificate() == *certificate(name)).await;
+        renewed(&grant, name).await;
         assert_eq!(certified(&node), times);
         let age = asked.elapsed();
         assert!(age >= HOUR * 3 / 4 && age < HOUR, "{age:?}");
@@ -62,7 +71,7 @@ async fn a_refresh_that_fails_is_made_up_for_before_the_certificate_ends() {
     let failed = Answer::Refuse(Reason::Internal);
     let (node, grant) = granted(vec![failed, failed, failed, Answer::Serve]).await;
     let asked = Instant::now();
-    until(|| *grant.certificate() == *certificate("second")).await;
+    renewed(&grant, "second").await;
     assert!(asked.elapsed() < HOUR);
     assert_eq!(certified(&node), 4);
     assert_eq!(grant.loss(), None);

@@ -170,6 +170,23 @@ async fn shutdown_closes_all_sessions_and_what_is_asked_of_them_later_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shutdown_loses_all_sessions_before_the_first_is_closed() {
+    let node = Fake::start().await;
+    node.script(|script| script.closes = vec![Answer::Silence]);
+    let client = paused_client(&[&node]);
+    let mut sessions = Vec::new();
+    // More than are closed at once.
+    for _ in 0..70 {
+        sessions.push(open(&client).await);
+    }
+    let shutdown = tokio::time::timeout(Duration::from_secs(1), client.shutdown()).await;
+    assert!(shutdown.is_err(), "it waits for answers");
+    for session in &sessions {
+        assert_eq!(session.loss(), Some(Loss::Closed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_asks_for_every_session_and_returns_the_first_failure() {
     let node = Fake::start().await;
     node.script(|script| {

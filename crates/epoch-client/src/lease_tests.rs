@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use epoch_core::{Reason, Scope};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::testing::{Answer, Fake, Suspend, paused_client, suspendable_client, until};
 use crate::{Client, ErrorKind, GrantLoss, Loss, RecordOptions, Session};
@@ -153,7 +153,8 @@ async fn while_no_node_can_be_reached_they_are_asked_at_a_bounded_pace() {
 async fn after_a_suspend_beyond_the_ttl_the_loss_is_told_at_once_and_nothing_is_written() {
     let node = Fake::start().await;
     let suspend = Suspend::default();
-    let session = open_for(&suspendable_client(&[&node], &suspend), TTL).await;
+    let client = suspendable_client(&[&node], &suspend);
+    let (session, other) = (open_for(&client, TTL).await, open_for(&client, TTL).await);
     let grant = session.acquire(&scope()).await.unwrap();
     let waiting = tokio::spawn({
         let grant = grant.clone();
@@ -164,9 +165,11 @@ async fn after_a_suspend_beyond_the_ttl_the_loss_is_told_at_once_and_nothing_is_
 
     suspend.pass(TTL);
     // No task has run since: whoever asks is told, also who waits from now on.
+    let at_once = Duration::ZERO;
+    assert!(timeout(at_once, other.lost()).await.is_ok());
+    assert!(timeout(at_once, grant.lost()).await.is_ok());
     assert_eq!(session.loss(), Some(Loss::Lapsed));
     assert_eq!(grant.loss(), Some(GrantLoss::Session(Loss::Lapsed)));
-    grant.lost().await;
     let written = grant.put_record("late", RecordOptions::default()).await;
     let lost = ErrorKind::SessionLost(Loss::Lapsed);
     assert_eq!(written.unwrap_err().kind(), lost);
@@ -180,6 +183,8 @@ async fn after_a_suspend_the_waiting_are_told_within_a_tick_though_nobody_asks()
     let suspend = Suspend::default();
     let session = open_for(&suspendable_client(&[&node], &suspend), TTL).await;
     let token = session.lost_token();
+    // The background task waits for the first keepalive's time.
+    tokio::time::sleep(Duration::from_millis(1)).await;
     suspend.pass(TTL);
     let resumed = Instant::now();
     token.cancelled().await;
@@ -191,14 +196,20 @@ async fn an_answer_from_before_a_suspend_does_not_revive_the_session() {
     let node = Fake::start().await;
     let suspend = Suspend::default();
     let session = open_for(&suspendable_client(&[&node], &suspend), TTL).await;
-    answer(&node, &session, vec![Answer::Late(1_000), Answer::Serve]);
-    until(|| !asked(&node, &session).is_empty()).await;
-    suspend.pass(TTL);
+    answer(
+        &node,
+        &session,
+        vec![Answer::Serve, Answer::Late(20), Answer::Serve],
+    );
+    until(|| asked(&node, &session).len() == 2).await;
+    // Longer than what was left of the lease, and not longer than that answer would make it. It
+    // comes before anybody has looked at the clock.
+    suspend.pass(TTL * 3 / 4);
     tokio::time::sleep(TTL).await;
     assert_eq!(session.loss(), Some(Loss::Lapsed));
     assert_eq!(
         asked(&node, &session).len(),
-        1,
+        2,
         "and it is not asked for again"
     );
 }

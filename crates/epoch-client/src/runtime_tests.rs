@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::testing::{Fake, client, paused_client};
+use crate::testing::{Fake, client, paused_client, until};
 use crate::{Loss, OpenOptions, Session};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -78,6 +78,8 @@ fn sessions_are_lost_when_what_sends_their_keepalives_ends() {
         let node = Fake::start().await;
         let holder = "agent".parse().unwrap();
         let opened = paused_client(&[&node]).open_session(&holder, TTL).await;
+        // By then it is among those that are kept alive.
+        until(|| node.seen(|script| script.seen_keepalives) > 0).await;
         opened.unwrap()
     });
     single_threaded().block_on(session.lost());
