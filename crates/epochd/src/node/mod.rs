@@ -4,6 +4,8 @@ mod checks;
 mod deadlines;
 mod delays;
 mod leader;
+#[cfg(test)]
+mod lease_runs;
 mod leases;
 mod pings;
 mod proposer;
