@@ -165,8 +165,7 @@ impl Hub {
         };
         kept.stage = stage;
         let lease = kept.shared.lease();
-        let attempt_ms = self.attempt_ms.min(lease.ttl_ms() / 3);
-        let stage_ms = stage.ends_ms(attempt_ms);
+        let stage_ms = stage.ends_ms(lease, self.attempt_ms);
         let refresh_ms = kept.shared.registry().refresh_ms();
         let wake_ms = [stage_ms, refresh_ms]
             .into_iter()
@@ -302,11 +301,8 @@ impl Hub {
             if let (false, Some(client)) = (due.is_empty(), self.client.upgrade()) {
                 tokio::spawn(refresh::refresh(client, Arc::clone(&kept.shared), due));
             }
-            let attempt_ms = self.attempt_ms.min(kept.shared.lease().ttl_ms() / 3);
-            let over = kept
-                .stage
-                .ends_ms(attempt_ms)
-                .is_some_and(|ms| ms <= now_ms);
+            let ends_ms = kept.stage.ends_ms(kept.shared.lease(), self.attempt_ms);
+            let over = ends_ms.is_some_and(|ms| ms <= now_ms);
             let stage = if over { Stage::Held } else { kept.stage };
             if let (true, Stage::Asked(asked)) = (over, kept.stage) {
                 self.overdue(asked.stream, asked.sent_ms, now_ms);

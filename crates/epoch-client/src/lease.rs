@@ -5,7 +5,8 @@
 const MARGIN_PART: u64 = 50;
 const MARGIN_MS_MIN: u64 = 20;
 const MARGIN_MS_MAX: u64 = 500;
-/// Keepalives go out this many times in a TTL, so that one or two may be lost.
+/// Keepalives go out this many times in a TTL. One without an answer is followed by another early
+/// enough that two in a row may be lost.
 const KEEPALIVES_PER_TTL: u64 = 3;
 /// Keepalives go out at whole multiples of this: those of many sessions together.
 const SLOT_MS: u64 = 100;
@@ -27,6 +28,16 @@ impl Lease {
 
     pub(crate) fn ttl_ms(&self) -> u64 {
         self.ttl_ms
+    }
+
+    /// How long the answer to a keepalive sent at `sent_ms` is awaited: for a sixth of the TTL, and
+    /// in its last third, where nothing else is left to be done, for longer.
+    pub(crate) fn attempt_ms(&self, sent_ms: u64) -> u64 {
+        let third = self.ttl_ms / 3;
+        match sent_ms.saturating_sub(self.sent_ms) < 2 * third {
+            true => third / 2,
+            false => third,
+        }
     }
 
     /// When the last acknowledged message was sent.

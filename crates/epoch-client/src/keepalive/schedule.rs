@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use epoch_core::SessionId;
 
+use crate::lease::Lease;
+
 /// Where a session's keepalive stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -35,12 +37,15 @@ impl Stage {
         }
     }
 
-    /// When it is over by itself; an answer may take `attempt_ms`.
-    pub(super) fn ends_ms(&self, attempt_ms: u64) -> Option<u64> {
+    /// When it is over by itself; an answer may take `attempt_ms_max`.
+    pub(super) fn ends_ms(&self, lease: Lease, attempt_ms_max: u64) -> Option<u64> {
         match self {
             Self::Idle { due_ms, .. } => Some(*due_ms),
             Self::Held => None,
-            Self::Asked(asked) => Some(asked.sent_ms.saturating_add(attempt_ms)),
+            Self::Asked(asked) => {
+                let attempt_ms = lease.attempt_ms(asked.sent_ms).min(attempt_ms_max);
+                Some(asked.sent_ms.saturating_add(attempt_ms))
+            }
         }
     }
 }

@@ -62,6 +62,8 @@ struct Coverage {
 
 /// One run: everything in it follows from its seed.
 fn happened(seed: u64, plant: Plant) -> (Kind, History) {
+    // The client's pauses are drawn from it.
+    fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

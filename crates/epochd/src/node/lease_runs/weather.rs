@@ -11,8 +11,8 @@ use super::RUN_MS;
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A bit of everything, but never for long, and one cut at most: no session may be lost. (A
-    /// client that two attempts in a row get no answer for has no time for a third.)
+    /// A bit of everything, but never for long, and two cuts at most: no session may be lost. (A
+    /// client that three attempts in a row get no answer for has no time for a fourth.)
     Calm,
     /// Nodes are cut off from the client.
     Cuts,
@@ -113,7 +113,7 @@ impl Weather {
         let is = |one| kind == one || kind == Kind::Storm;
         let calm = kind == Kind::Calm;
         let cuts = match (calm, is(Kind::Cuts)) {
-            (true, _) => cuts(random, nodes, 1, 800),
+            (true, _) => cuts(random, nodes, 2, 800),
             (_, true) => cuts(random, nodes, 8, 8_000),
             _ if kind == Kind::Late => cuts(random, nodes, 8, 8_000)
                 .into_iter()
