@@ -138,6 +138,8 @@ pub(crate) struct Said {
     pub(crate) events: Vec<Arc<GrantEvent>>,
     /// Everything up to there has been said.
     pub(crate) cursor: Cursor,
+    /// There may be more already.
+    pub(crate) more: bool,
 }
 
 impl Watch {
@@ -156,6 +158,7 @@ impl Watch {
             events: Vec::new(),
             // This node may be behind the one that gave the cursor.
             cursor: end_of(ring.applied).max(self.after),
+            more: false,
         };
         for event in ring.events.range(from..) {
             if said.events.len() == BATCH_MAX {
@@ -170,6 +173,7 @@ impl Watch {
             && let Some(last) = said.events.last()
         {
             said.cursor = last.cursor;
+            said.more = true;
         }
         self.after = said.cursor;
         Ok(said)

@@ -17,6 +17,9 @@ use crate::watch::{Of, Watch};
 
 /// How often a watch says how far the log has got, when there is nothing else to say.
 const SAY_WITHIN: Duration = Duration::from_secs(1);
+/// How far answers of one watch are apart at least: what happens meanwhile is told together, so that
+/// many watches of a busy prefix do not take the node up.
+const PACE: Duration = Duration::from_millis(20);
 /// How long a node that hears no leader goes on: it could be cut off from what happens.
 const ALONE_MAX: Duration = Duration::from_secs(2);
 /// Watches on one node at most.
@@ -26,6 +29,8 @@ const WATCHES_MAX: usize = 10_000;
 struct Counted {
     node: Arc<Node>,
     watch: Watch,
+    /// Not before.
+    next: tokio::time::Instant,
     /// Since when no leader has been heard from.
     alone_since: Option<tokio::time::Instant>,
 }
@@ -59,6 +64,7 @@ impl Api {
         let counted = count(&self.node.watching).then(|| Counted {
             watch: self.node.watches.watch(of, after),
             node: Arc::clone(&self.node),
+            next: tokio::time::Instant::now(),
             alone_since: None,
         });
         let counted = counted.ok_or_else(|| {
@@ -92,6 +98,7 @@ fn count(watching: &AtomicUsize) -> bool {
 impl Counted {
     async fn said(&mut self, first: bool) -> Result<v1::WatchResponse> {
         let until = tokio::time::Instant::now() + SAY_WITHIN;
+        tokio::time::sleep_until(self.next).await;
         loop {
             let said = self
                 .watch
@@ -100,6 +107,7 @@ impl Counted {
             self.check_alone()?;
             let now = tokio::time::Instant::now();
             if first || !said.events.is_empty() || now >= until {
+                self.next = if said.more { now } else { now + PACE };
                 return Ok(v1::WatchResponse {
                     events: said.events.iter().map(|event| message(event)).collect(),
                     cursor: said.cursor.to_string(),
