@@ -121,7 +121,7 @@ impl Error {
         match self.kind {
             ErrorKind::Refused(reason) => reason.next_step(),
             ErrorKind::Unavailable(_) if self.outcome_unknown => {
-                "the outcome is unknown; try again with the same request id"
+                "the outcome is unknown; try again with the same ids"
             }
             ErrorKind::Unavailable(_) => "check that a majority of the nodes runs, then try again",
             ErrorKind::SessionLost(_) => Reason::SessionExpired.next_step(),

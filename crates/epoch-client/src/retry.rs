@@ -131,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_that_asks_for_the_same_request_id_is_retried() {
+    fn every_reason_that_asks_for_the_same_ids_is_retried() {
         for &reason in Reason::ALL {
             let again = matches!(of_reason(reason), Verdict::NotDone | Verdict::Unknown);
-            if reason.next_step().contains("same request id") {
+            if reason.next_step().contains("same ids") {
                 assert!(again, "{reason}");
             }
             if reason.next_step().contains("do not retry") {

@@ -40,13 +40,13 @@ reasons! {
     /// Another session holds the scope.
     ScopeHeld = "SCOPE_HELD", "try again later";
     /// This session holds the scope already, under another request id.
-    AlreadyHeld = "ALREADY_HELD", "use the grant you have, or release it first";
+    AlreadyHeld = "ALREADY_HELD", "use the grant you have, release it first, or ask for a reissue";
     /// This session waits for the scope already, under another request id.
     AlreadyWaiting = "ALREADY_WAITING", "wait under the request id you have, or cancel that wait first";
     /// The scope was lost by expiry and is kept from all for its lock delay.
     LockDelayed = "LOCK_DELAYED", "try again later, or wait";
     /// The wait ended before the scope was free.
-    WaitExpired = "WAIT_EXPIRED", "try again with a longer wait";
+    WaitExpired = "WAIT_EXPIRED", "use a new request id to wait again";
     /// The wait was cancelled by its own session.
     WaitCancelled = "WAIT_CANCELLED", "use a new request id to wait again";
     /// A request id (or open id) was used again with another payload.
@@ -79,13 +79,13 @@ reasons! {
     /// The events after the cursor are gone.
     WatchCompacted = "WATCH_COMPACTED", "list the scopes, and watch after that answer's cursor";
     /// The node has more requests waiting than it keeps.
-    Overloaded = "OVERLOADED", "try again later, with the same request id";
+    Overloaded = "OVERLOADED", "try again later, with the same ids";
     /// The message is larger than allowed.
     TooLarge = "TOO_LARGE", "send less";
     /// No leader is known, or it does not serve yet.
-    NoLeader = "NO_LEADER", "try again with the same request id";
+    NoLeader = "NO_LEADER", "try again with the same ids";
     /// The leader cannot reach a quorum, or the outcome is unknown.
-    NoQuorum = "NO_QUORUM", "the outcome is unknown; try again with the same request id";
+    NoQuorum = "NO_QUORUM", "the outcome is unknown; try again with the same ids";
     /// Clocks are out of bounds.
     ClockUntrusted = "CLOCK_UNTRUSTED", "have an operator check the clocks";
     /// Replicated time is more than an hour ahead.

@@ -140,6 +140,8 @@ pub(crate) struct Said {
     pub(crate) cursor: Cursor,
     /// There may be more already.
     pub(crate) more: bool,
+    /// The watch began after a cursor that this node's log has not come to.
+    pub(crate) ahead: bool,
 }
 
 impl Watch {
@@ -159,6 +161,7 @@ impl Watch {
             // This node may be behind the one that gave the cursor.
             cursor: end_of(ring.applied).max(self.after),
             more: false,
+            ahead: self.after.index > ring.applied,
         };
         for event in ring.events.range(from..) {
             if said.events.len() == BATCH_MAX {
@@ -279,6 +282,17 @@ mod tests {
         watches.skip_to(20);
         assert!(watches.watch(all(), Some(first)).say().is_err());
         assert_eq!(said(&mut watches.watch(all(), Some(end_of(20)))), []);
+    }
+
+    #[test]
+    fn a_watch_that_is_ahead_of_the_log_is_told_apart() {
+        let watches = Watches::default();
+        watches.skip_to(3);
+        assert!(!watches.watch(all(), None).say().unwrap().ahead);
+        let mut ahead = watches.watch(all(), Some(end_of(4)));
+        assert!(ahead.say().unwrap().ahead);
+        watches.publish(4, vec![]);
+        assert!(!ahead.say().unwrap().ahead);
     }
 
     #[tokio::test]

@@ -22,6 +22,8 @@ const SAY_WITHIN: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(20);
 /// How long a node that hears no leader goes on: it could be cut off from what happens.
 const ALONE_MAX: Duration = Duration::from_secs(2);
+/// How long a watch may be ahead of this node's log: longer than a node lags that hears a leader.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
 /// Watches on one node at most.
 const WATCHES_MAX: usize = 10_000;
 
@@ -33,6 +35,8 @@ struct Counted {
     next: tokio::time::Instant,
     /// Since when no leader has been heard from.
     alone_since: Option<tokio::time::Instant>,
+    /// Since when the log has not come to where it began.
+    ahead_since: Option<tokio::time::Instant>,
 }
 
 impl Drop for Counted {
@@ -66,6 +70,7 @@ impl Api {
             node: Arc::clone(&self.node),
             next: tokio::time::Instant::now(),
             alone_since: None,
+            ahead_since: None,
         });
         let counted = counted.ok_or_else(|| {
             Failure::new(
@@ -105,6 +110,7 @@ impl Counted {
                 .say()
                 .map_err(|compacted| Failure::new(Reason::WatchCompacted, compacted))?;
             self.check_alone()?;
+            self.check_ahead(said.ahead)?;
             let now = tokio::time::Instant::now();
             if first || !said.events.is_empty() || now >= until {
                 self.next = if said.more { now } else { now + PACE };
@@ -128,6 +134,20 @@ impl Counted {
             return Err(Failure::new(
                 Reason::NoLeader,
                 "this node hears from no leader",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A place that the log does not come to is of another cluster, or from before a restore.
+    fn check_ahead(&mut self, ahead: bool) -> Result<()> {
+        let now = tokio::time::Instant::now();
+        if !ahead {
+            self.ahead_since = None;
+        } else if now - *self.ahead_since.get_or_insert(now) > AHEAD_MAX {
+            return Err(Failure::new(
+                Reason::WatchCompacted,
+                "the log does not come to this cursor",
             ));
         }
         Ok(())

@@ -143,7 +143,8 @@ impl Leases {
             moved: renewal.arrived,
         };
         let progress = self.progress.entry(session).or_insert(begun);
-        if progress.mark != renewal.progress {
+        // A keepalive without a mark tells of no progress.
+        if renewal.progress.is_some() && progress.mark != renewal.progress {
             *progress = begun;
         }
         renewal.arrived.saturating_sub(progress.moved) > ttl_of(limit)
@@ -314,6 +315,9 @@ mod tests {
         assert_eq!(renew(marked(13_100, Some(1))), Err(RenewError::Stalled));
         assert_eq!(renew(marked(13_200, Some(2))), Ok(()));
         assert_eq!(renew(marked(15_300, Some(2))), Err(RenewError::Stalled));
+        // Nor does one without a mark, or the mark of before after one.
+        assert_eq!(renew(marked(15_400, None)), Err(RenewError::Stalled));
+        assert_eq!(renew(marked(15_500, Some(2))), Err(RenewError::Stalled));
         // The last renewal counts: 13.2 s and its TTL.
         assert_eq!(tick_until(&mut leases, 10_100, 14_100), []);
         assert_eq!(tick_until(&mut leases, 14_200, 14_200), [SESSION]);
