@@ -4,13 +4,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_proto::v1::Event;
+use epoch_proto::v1::epoch_service_client::EpochServiceClient;
+use epoch_proto::v1::{AcquireRequest, Event};
 use epoch_tests::agent::Agent;
+use epoch_tests::caller::channel;
 use epoch_tests::cluster::{Cluster, number};
 use epoch_tests::events::Tail;
 use epoch_tests::json_client::{Answer, JsonClient};
-use epoch_tests::{clock, waiter};
+use epoch_tests::{clock, wait, waiter};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 const SCOPE: &str = "queue/scope";
 const TTL_SECONDS: u64 = 5;
@@ -207,5 +210,55 @@ async fn a_call_that_was_cut_off_keeps_its_place_by_its_request_id_on_another_no
         "granted in the order {order:?}"
     );
     ensure!(rising(&grants), "epochs do not rise: {grants:?}");
+    cluster.unharmed()
+}
+
+/// More than one connection between two nodes would carry by default.
+const WAITS: u64 = 1_216;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_many_wait_through_passes_on_other_calls() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let leader = cluster.leader().await?;
+    let through = *cluster.all_but(leader).first().context("no follower")?;
+    let (leader, through) = (cluster.client(leader)?, cluster.client(through)?);
+    let holder = leader.open("holder", "10m").await?;
+    let scopes: Vec<String> = (0..WAITS).map(|number| format!("many/{number}")).collect();
+    for (number, scopes) in (0..).zip(scopes.chunks(64)) {
+        let first = number * 64 + 1;
+        let body = json!({ "scopes": scopes, "session_id": holder, "request_id": first });
+        leader.post("/v1/acquire-many", &body).await?.ok()?;
+    }
+    let session = through.open("waiter", "10m").await?;
+    let (url, mut waits) = (through.url().to_owned(), JoinSet::new());
+    // As many as a client's connection carries.
+    for (requests, channel) in scopes.chunks(1_000).zip([channel(&url)?, channel(&url)?]) {
+        for scope in requests {
+            let request = AcquireRequest {
+                scope: scope.clone(),
+                session_id: session.clone(),
+                request_id: waits.len() as u64 + 1,
+                wait: Some(TTL.saturating_mul(12).try_into()?),
+                ..AcquireRequest::default()
+            };
+            let mut client = EpochServiceClient::new(channel.clone());
+            waits.spawn(async move { client.acquire(request).await });
+        }
+    }
+    wait::until("all of them wait", async || {
+        let listed = leader.get("/v1/sessions", &[("holder", "waiter")]).await?;
+        let waiting = number(&listed.ok()?["sessions"][0], "waits")?;
+        ensure!(waiting == WAITS, "{waiting} wait");
+        Ok(())
+    })
+    .await?;
+    let keepalive = format!("/v1/sessions/{session}/keepalive");
+    through
+        .impatient()
+        .post(&keepalive, &json!({}))
+        .await?
+        .ok()?;
+    through.impatient().open("another", "10m").await?;
+    waits.shutdown().await;
     cluster.unharmed()
 }

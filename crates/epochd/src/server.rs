@@ -17,8 +17,13 @@ use crate::api::{self, Api, Origin};
 use crate::node::Node;
 use crate::settings::Settings;
 
-/// Requests under way on one connection at most.
-const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
+/// Requests under way on one connection of a client at most.
+const CLIENT_STREAMS_MAX: u32 = 1_024;
+/// And on one of a peer, which passes on what many clients ask: as many as there can be waits there
+/// to a queue, and more.
+const PEER_STREAMS_MAX: u32 = 100_000;
+/// How soon a connection is found to be dead that says nothing.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a stop waits for connections to end by themselves.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
@@ -93,7 +98,8 @@ impl Server {
         let public_key = *self.node.key.verifying_key().as_bytes();
         let api = Api::new(Arc::clone(&self.node), Origin::Peer);
         let routes = Routes::new(self.node.consensus.peer_service(public_key));
-        self.serve("peer", listener, api::admit_peer_calls(&api, routes));
+        let routes = api::admit_peer_calls(&api, routes);
+        self.serve("peer", listener, routes, PEER_STREAMS_MAX);
     }
 
     async fn serve_clients(&self, listener: TcpListener) -> anyhow::Result<()> {
@@ -113,23 +119,24 @@ impl Server {
         });
         let routes = api::public_routes(&api, Routes::new(reflection).add_service(health));
         let router = api::router(api, routes.prepare().into_axum_router());
-        self.serve("client", listener, Routes::from(router));
+        let routes = Routes::from(router);
+        self.serve("client", listener, routes, CLIENT_STREAMS_MAX);
         Ok(())
     }
 
-    fn serve(&self, name: &'static str, listener: TcpListener, routes: Routes) {
+    fn serve(&self, name: &'static str, listener: TcpListener, routes: Routes, streams_max: u32) {
         let stop = self.stop.clone();
+        let incoming = TcpIncoming::from(listener)
+            .with_nodelay(Some(true))
+            .with_keepalive(Some(TCP_KEEPALIVE));
         self.tasks.spawn(async move {
             let served = tonic::transport::Server::builder()
                 .accept_http1(true)
-                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .max_concurrent_streams(streams_max)
                 .http2_keepalive_interval(Some(Duration::from_secs(10)))
                 .http2_keepalive_timeout(Some(Duration::from_secs(10)))
                 .add_routes(routes)
-                .serve_with_incoming_shutdown(
-                    TcpIncoming::from(listener).with_nodelay(Some(true)),
-                    stop.cancelled_owned(),
-                )
+                .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
                 .await;
             if let Err(error) = served {
                 crate::fatal::stop(&format!("the {name} listener has ended: {error}"));

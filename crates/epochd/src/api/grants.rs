@@ -7,6 +7,7 @@ use epoch_proto::v1;
 use super::failure::Failure;
 use super::{Api, Result, Server, certify, forward, parse, position, unexpected};
 use crate::node::Attached;
+use crate::raft::Line;
 
 impl Api {
     pub(super) async fn acquire(&self, request: v1::AcquireRequest) -> Result<v1::Grant> {
@@ -16,7 +17,11 @@ impl Api {
         let wait = parse::wait(request.wait.as_ref())?;
         let terms = parse::terms(request.lock_delay.as_ref(), &request.metadata)?;
         parse::audience(&request.audience)?;
-        if let Server::Leader(channel) = self.server()? {
+        let line = match wait.is_zero() {
+            true => Line::Calls,
+            false => Line::Waits,
+        };
+        if let Server::Leader(channel) = self.server_by(line)? {
             return forward::acquire(channel, request, wait).await;
         }
         let acquire = Command::Acquire {
@@ -27,18 +32,21 @@ impl Api {
             wait,
             reissue: request.reissue,
         };
-        let grant = match self.propose(acquire).await? {
-            Outcome::Granted { grant, .. } => {
-                // It may be the answer to a call that was cut off.
-                let id = (SessionKey::from(&session), request_id);
-                self.node.queues().claimed(&id);
-                grant
+        let grant = loop {
+            match self.propose(acquire.clone()).await? {
+                Outcome::Granted { grant, .. } => {
+                    if self.claimed(&grant) {
+                        break grant;
+                    }
+                    // It waited for a caller, and is being given back. To ask again is to hear
+                    // what comes of that.
+                }
+                Outcome::Waiting => {
+                    let wait = self.wait(&scope, &session, request_id, &terms, wait);
+                    break wait.await?;
+                }
+                other => return Err(unexpected(&other)),
             }
-            Outcome::Waiting => {
-                self.wait(&scope, &session, request_id, &terms, wait)
-                    .await?
-            }
-            other => return Err(unexpected(&other)),
         };
         self.granted(&grant, &request.audience)
     }
@@ -87,6 +95,15 @@ impl Api {
                 }
             }
         }
+    }
+
+    /// Its session knows of this grant: it is not given back for want of a caller. False when it is
+    /// too late for that.
+    pub(super) fn claimed(&self, grant: &Grant) -> bool {
+        grant.request_id.is_none_or(|request_id| {
+            let id = (SessionKey::from(&grant.session), request_id);
+            self.node.queues().claimed(&id)
+        })
     }
 
     fn granted(&self, grant: &Grant, audience: &[String]) -> Result<v1::Grant> {
@@ -249,10 +266,7 @@ impl Api {
             .state
             .read()
             .current_grant(&scope, &session, epoch)?;
-        if let Some(request_id) = grant.request_id {
-            let id = (SessionKey::from(&session), request_id);
-            self.node.queues().claimed(&id);
-        }
+        self.claimed(&grant);
         Ok(v1::CertifyResponse {
             certificate: certify::grant(&self.node, &grant, &request.audience)?,
         })

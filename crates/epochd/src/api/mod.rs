@@ -26,6 +26,7 @@ pub(crate) use http::router;
 
 use self::failure::Failure;
 use crate::node::Node;
+use crate::raft::Line;
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -56,6 +57,10 @@ impl Api {
 
     /// This node if it serves as the leader, else the leader as far as this node knows.
     fn server(&self) -> Result<Server> {
+        self.server_by(Line::Calls)
+    }
+
+    fn server_by(&self, line: Line) -> Result<Server> {
         if self.node.serving().is_some() {
             return Ok(Server::Here);
         }
@@ -67,7 +72,7 @@ impl Api {
         let Some((leader, addresses)) = leader.filter(|(leader, _)| *leader != self.node.id) else {
             return Err(no_leader("no leader is known"));
         };
-        let channel = self.node.consensus.channel(leader, &addresses.peer);
+        let channel = self.node.consensus.channel(leader, &addresses.peer, line);
         channel
             .map(Server::Leader)
             .map_err(|_address| no_leader("the leader's address is not one"))

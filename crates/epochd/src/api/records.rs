@@ -60,6 +60,16 @@ impl Api {
     }
 
     async fn write_record(&self, write: Command) -> Result<Written> {
+        if let Command::WriteRecord {
+            scope,
+            session,
+            epoch,
+            ..
+        } = &write
+            && let Ok(grant) = self.node.state.read().current_grant(scope, session, *epoch)
+        {
+            self.claimed(&grant);
+        }
         match self.propose(write).await? {
             Outcome::RecordWritten {
                 revision,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epoch_core::{OpenId, Reason};
+use epoch_core::{OpenId, Reason, SessionId};
 use epoch_machine::{
     Command, Leadership, Outcome, Refusal, SessionItem, SessionKey, SessionState, State, Ttl,
 };
@@ -82,9 +82,18 @@ impl Api {
         };
         let state = self.node.state.read();
         let mut leases = self.node.leases();
+        let mut queues = self.node.queues();
         requests
             .into_iter()
-            .map(|request| renew(&state, &mut leases, leadership, request, arrived))
+            .map(|request| {
+                let id = parse::session_id(&request.session_id)?;
+                let named_grants = request.grants.is_some();
+                let answer = renew(&state, &mut leases, leadership, id, request, arrived)?;
+                if named_grants && !answer.grants_differ {
+                    queues.all_claimed(SessionKey::from(&id));
+                }
+                Ok(answer)
+            })
             .collect()
     }
 
@@ -131,13 +140,16 @@ impl Api {
         };
         for item in items.items {
             match item {
-                SessionItem::Grant(grant) => answer.grants.push(v1::SessionGrant {
-                    scope: grant.scope.to_string(),
-                    epoch: grant.epoch.get(),
-                    request_id: grant.request_id.map_or(0, u64::from),
-                    position: Some(position(grant.position)),
-                    metadata: grant.terms.metadata.as_str().to_owned(),
-                }),
+                SessionItem::Grant(grant) => {
+                    self.claimed(&grant);
+                    answer.grants.push(v1::SessionGrant {
+                        scope: grant.scope.to_string(),
+                        epoch: grant.epoch.get(),
+                        request_id: grant.request_id.map_or(0, u64::from),
+                        position: Some(position(grant.position)),
+                        metadata: grant.terms.metadata.as_str().to_owned(),
+                    });
+                }
                 SessionItem::Wait {
                     scope,
                     request_id,
@@ -198,10 +210,10 @@ fn renew(
     state: &State,
     leases: &mut Leases,
     leadership: Leadership,
+    id: SessionId,
     request: v1::KeepAliveRequest,
     arrived: Duration,
 ) -> Result<v1::KeepAliveResponse> {
-    let id = parse::session_id(&request.session_id)?;
     let digest = request.grants.as_deref().map(parse::digest).transpose()?;
     let session = state.session(&id).ok_or(Refusal::SessionExpired)?;
     let renewal = Renewal {

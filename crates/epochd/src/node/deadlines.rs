@@ -56,6 +56,18 @@ impl<K: Ord + Clone> Deadlines<K> {
         self.due.insert((at, key));
     }
 
+    /// What was due has ended. Should it have been made due anew meanwhile, that stands.
+    pub(crate) fn ended(&mut self, key: &K) {
+        if self.all.get(key).is_some_and(|deadline| deadline.ending) {
+            self.remove(key);
+        }
+    }
+
+    /// Those from `first` on, in order.
+    pub(crate) fn from(&self, first: &K) -> impl Iterator<Item = &K> {
+        self.all.range(first..).map(|(key, _)| key)
+    }
+
     pub(crate) fn remove(&mut self, key: &K) {
         if let Some((key, deadline)) = self.all.remove_entry(key) {
             self.due.remove(&(deadline.at, key));
@@ -143,6 +155,17 @@ mod tests {
         assert_eq!(deadlines.tick(ms(300), GAP_MAX).0, ["late"]);
         deadlines.remove(&"early");
         assert_eq!(deadlines.tick(ms(400), GAP_MAX).0, [""; 0]);
+    }
+
+    #[test]
+    fn what_was_made_due_anew_while_its_end_was_under_way_stands() {
+        let mut deadlines = two();
+        assert_eq!(deadlines.tick(ms(400), GAP_MAX).0, ["early", "late"]);
+        deadlines.set("early", ms(600));
+        deadlines.ended(&"early");
+        deadlines.ended(&"late");
+        assert_eq!(deadlines.get(&"late"), None);
+        assert_eq!(deadlines.tick(ms(600), GAP_MAX).0, ["early"]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Delays {
 
     /// The ends of these delays have taken effect.
     pub(crate) fn ended(&mut self, scopes: &[Arc<str>]) {
-        scopes.iter().for_each(|scope| self.deadlines.remove(scope));
+        scopes.iter().for_each(|scope| self.deadlines.ended(scope));
     }
 
     /// They have not.

@@ -87,7 +87,7 @@ async fn take_up(node: Arc<Node>, leadership: Leadership) {
         let now = clock::boot();
         let sessions = state.sessions().map(|(key, session)| (key, session.ttl));
         node.leases().begin(leadership, now, sessions);
-        node.queues().begin(now, state.waits());
+        node.queues().begin(state.index(), now, state.waits());
         node.delays().begin(now, state.delays());
     }
     node.serving.send_replace(Some(leadership));

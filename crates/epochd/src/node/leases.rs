@@ -87,7 +87,10 @@ impl Leases {
             Event::SessionOpened {
                 session, ttl, new, ..
             } => self.opened(*session, now + ttl_of(*ttl), *new),
-            Event::SessionEnded { session, .. } => self.ended(*session),
+            Event::SessionEnded { session, .. } => {
+                self.deadlines.remove(session);
+                self.progress.remove(session);
+            }
             Event::Grant(_)
             | Event::WaitBegun { .. }
             | Event::WaitEnded { .. }
@@ -106,8 +109,9 @@ impl Leases {
         }
     }
 
+    /// An expiry has taken effect, or there was nothing to expire.
     pub(crate) fn ended(&mut self, session: SessionKey) {
-        self.deadlines.remove(&session);
+        self.deadlines.ended(&session);
         self.progress.remove(&session);
     }
 

@@ -30,6 +30,8 @@ struct Callers {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     leads: bool,
+    /// What happened up to this log index is in what the leadership began with.
+    begun_at: u64,
     /// Until when each wait lasts.
     deadlines: Deadlines<WaitId>,
     /// Until when somebody has to stand behind a wait, or behind the grant that came of it.
@@ -38,14 +40,17 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Begins a leadership at `now`. Every wait lasts anew; its caller has to come to this node.
+    /// Begins a leadership at `now` with the waits of log index `index`. Every wait lasts anew; its
+    /// caller has to come to this node.
     pub(crate) fn begin(
         &mut self,
+        index: u64,
         now: Duration,
         waits: impl Iterator<Item = (SessionKey, RequestId, Wait)>,
     ) {
         self.end();
         self.leads = true;
+        self.begun_at = index;
         self.deadlines.begin(now);
         self.deserted.begin(now);
         for (session, request_id, wait) in waits {
@@ -69,9 +74,9 @@ impl Queues {
         }
     }
 
-    /// Takes note of what the log says.
-    pub(crate) fn note(&mut self, event: &Event, now: Duration) {
-        if !self.leads {
+    /// Takes note of what the log says at `index`.
+    pub(crate) fn note(&mut self, index: u64, event: &Event, now: Duration) {
+        if !self.leads || index <= self.begun_at {
             return;
         }
         match event {
@@ -97,6 +102,9 @@ impl Queues {
                 self.deadlines.remove(&id);
                 if *end != WaitEnd::Granted {
                     self.deserted.remove(&id);
+                } else if self.deserted.get(&id).is_some() {
+                    // Whoever it was granted to has the whole time to hear of it.
+                    self.deserted.set(id, now + REATTACH_WITHIN);
                 }
                 if let Some(callers) = self.callers.get(&id) {
                     callers.wake.notify_waiters();
@@ -134,9 +142,26 @@ impl Queues {
         }
     }
 
-    /// The grant of this request id is known to its caller.
-    pub(crate) fn claimed(&mut self, id: &WaitId) {
-        self.deserted.remove(id);
+    /// The grant of this request id is known to its session. False when it is too late: it is being
+    /// given back.
+    pub(crate) fn claimed(&mut self, id: &WaitId) -> bool {
+        let ending = self.deserted.get(id).is_some_and(|(_, ending)| ending);
+        if !ending {
+            self.deserted.remove(id);
+        }
+        !ending
+    }
+
+    /// All grants of a session are known to it.
+    pub(crate) fn all_claimed(&mut self, session: SessionKey) {
+        let first = (session, RequestId::FIRST);
+        let own = self.deserted.from(&first);
+        let own = own.take_while(|(other, _)| *other == session);
+        // One that still waits has not been granted.
+        let granted = own.filter(|id| self.deadlines.get(id).is_none()).copied();
+        for id in granted.collect::<Vec<_>>() {
+            self.claimed(&id);
+        }
     }
 
     /// Waits whose time is over, and those whose callers are gone.
@@ -148,7 +173,7 @@ impl Queues {
 
     /// The ends of these waits have taken effect.
     pub(crate) fn ended(&mut self, waits: &[WaitId]) {
-        waits.iter().for_each(|id| self.deadlines.remove(id));
+        waits.iter().for_each(|id| self.deadlines.ended(id));
     }
 
     /// They have not.
@@ -158,7 +183,7 @@ impl Queues {
 
     /// What nobody stood behind has ended.
     pub(crate) fn left(&mut self, waits: &[WaitId]) {
-        waits.iter().for_each(|id| self.deserted.remove(id));
+        waits.iter().for_each(|id| self.deserted.ended(id));
     }
 
     /// It has not.
@@ -247,7 +272,7 @@ mod tests {
 
     fn queues() -> Queues {
         let mut queues = Queues::default();
-        queues.begin(s(100), std::iter::empty());
+        queues.begin(3, s(100), std::iter::empty());
         queues
     }
 
@@ -255,7 +280,7 @@ mod tests {
     fn a_wait_lasts_from_its_last_call_on() {
         let mut queues = queues();
         let _wake = queues.attach(ID, minute(), s(100));
-        queues.note(&begun(), s(101));
+        queues.note(4, &begun(), s(101));
         let _wake = queues.attach(ID, minute(), s(130));
         assert_eq!(queues.tick(s(189), GAP_MAX), (vec![], vec![]));
         assert_eq!(queues.tick(s(190), GAP_MAX), (vec![ID], vec![]));
@@ -288,18 +313,53 @@ mod tests {
             let mut queues = queues();
             let _wake = queues.attach(ID, minute(), s(100));
             queues.detach(ID, false, s(102));
-            queues.note(&ended(WaitEnd::Granted), s(103));
+            queues.note(4, &ended(WaitEnd::Granted), s(108));
             if claimed {
-                queues.claimed(&ID);
+                assert!(queues.claimed(&ID));
             }
             let left = if claimed { vec![] } else { vec![ID] };
-            assert_eq!(queues.tick(s(112), GAP_MAX), (vec![], left));
+            assert_eq!(queues.tick(s(117), GAP_MAX), (vec![], vec![]));
+            assert_eq!(queues.tick(s(118), GAP_MAX), (vec![], left));
+            assert_eq!(queues.claimed(&ID), claimed, "it is being given back");
         }
         let mut queues = queues();
         let _wake = queues.attach(ID, minute(), s(100));
-        queues.note(&ended(WaitEnd::Granted), s(103));
+        queues.note(4, &ended(WaitEnd::Granted), s(103));
         queues.detach(ID, true, s(103));
         assert_eq!(queues.tick(s(150), GAP_MAX), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_session_that_knows_its_grants_keeps_those_and_waits_for_the_others_go_on() {
+        let waiting = (ID.0, RequestId::new(2).unwrap());
+        let other = (SessionKey { index: 8, ..ID.0 }, RequestId::FIRST);
+        let mut queues = queues();
+        for id in [ID, waiting, other] {
+            let _wake = queues.attach(id, minute(), s(100));
+            queues.detach(id, false, s(100));
+        }
+        queues.note(4, &ended(WaitEnd::Granted), s(101));
+        queues.all_claimed(ID.0);
+        assert_eq!(queues.tick(s(150), GAP_MAX), (vec![], vec![waiting, other]));
+    }
+
+    #[test]
+    fn a_wait_that_is_granted_while_it_is_being_left_is_asked_about_anew() {
+        let mut queues = queues();
+        let _wake = queues.attach(ID, minute(), s(100));
+        queues.detach(ID, false, s(100));
+        assert_eq!(queues.tick(s(110), GAP_MAX), (vec![], vec![ID]));
+        queues.note(4, &ended(WaitEnd::Granted), s(110));
+        queues.left(&[ID]);
+        assert_eq!(queues.tick(s(120), GAP_MAX), (vec![], vec![ID]));
+    }
+
+    #[test]
+    fn what_happened_before_the_leadership_is_not_noted() {
+        let mut queues = queues();
+        queues.note(3, &begun(), s(101));
+        queues.note(3, &ended(WaitEnd::Granted), s(101));
+        assert_eq!(queues.tick(s(200), GAP_MAX), (vec![], vec![]));
     }
 
     #[test]
@@ -307,7 +367,7 @@ mod tests {
         let mut queues = queues();
         let _wake = queues.attach(ID, minute(), s(100));
         queues.detach(ID, false, s(102));
-        queues.note(&ended(WaitEnd::Cancelled), s(103));
+        queues.note(4, &ended(WaitEnd::Cancelled), s(103));
         assert_eq!(queues.tick(s(159), GAP_MAX), (vec![], vec![]));
         assert_eq!(queues.tick(s(200), GAP_MAX), (vec![], vec![]));
     }
@@ -315,7 +375,7 @@ mod tests {
     #[test]
     fn a_new_leader_gives_waits_their_whole_time_and_callers_ten_seconds_to_come() {
         let mut queues = queues();
-        queues.begin(s(200), [(ID.0, ID.1, minute())].into_iter());
+        queues.begin(3, s(200), [(ID.0, ID.1, minute())].into_iter());
         assert_eq!(queues.tick(s(209), GAP_MAX), (vec![], vec![]));
         assert_eq!(queues.tick(s(210), GAP_MAX), (vec![], vec![ID]));
         queues.leave_failed(&[ID]);

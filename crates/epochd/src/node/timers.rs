@@ -17,23 +17,23 @@ const TICK: Duration = Duration::from_millis(50);
 const GAP_MAX: Duration = Duration::from_millis(250);
 
 /// Never ends.
-pub(super) async fn run(node: Arc<Node>, mut events: mpsc::UnboundedReceiver<Event>) {
+pub(super) async fn run(node: Arc<Node>, mut events: mpsc::UnboundedReceiver<(u64, Event)>) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
-            Some(event) = events.recv() => note(&node, &event),
+            Some((index, event)) = events.recv() => note(&node, index, &event),
             _ = tick.tick() => end_due(&node),
         }
     }
 }
 
-/// Takes note of what the log says.
-fn note(node: &Node, event: &Event) {
+/// Takes note of what the log says at `index`.
+fn note(node: &Node, index: u64, event: &Event) {
     let now = clock::boot();
     node.leases().note(event, now);
-    node.queues().note(event, now);
+    node.queues().note(index, event, now);
     node.delays().note(event, now);
 }
 

@@ -8,14 +8,14 @@ use crate::watch::Watches;
 /// Where the apply loop, which never waits, tells what happened.
 #[derive(Debug, Clone)]
 pub(crate) struct Happenings {
-    /// For the leader's leases and timers. Unbounded; drained all the time, also without a
+    /// For the leader's leases and timers, with the log index. Unbounded; drained all the time, also without a
     /// leadership.
-    timers: mpsc::UnboundedSender<Event>,
+    timers: mpsc::UnboundedSender<(u64, Event)>,
     watches: Watches,
 }
 
 impl Happenings {
-    pub(crate) fn new(watches: Watches) -> (Self, mpsc::UnboundedReceiver<Event>) {
+    pub(crate) fn new(watches: Watches) -> (Self, mpsc::UnboundedReceiver<(u64, Event)>) {
         let (timers, events) = mpsc::unbounded_channel();
         (Self { timers, watches }, events)
     }
@@ -28,7 +28,7 @@ impl Happenings {
                 Event::Grant(grant) => grants.push(grant),
                 other => {
                     // The keeper of the timers is gone only when the node stops.
-                    drop(self.timers.send(other));
+                    drop(self.timers.send((index, other)));
                 }
             }
         }

@@ -58,6 +58,7 @@ use self::introduction::Introductions;
 use self::log_store::LogStore;
 use self::machine::Machine;
 use self::memory::{Memory, MemoryError};
+pub(crate) use self::network::Line;
 use self::network::{PEER_MESSAGE_BYTES_MAX, Peers};
 use self::owner::{OwnerCheck, OwnerError};
 use self::snapshots::Snapshots;
@@ -269,8 +270,9 @@ impl Consensus {
         &self,
         node: NodeId,
         address: &str,
+        line: Line,
     ) -> Result<Channel, tonic::transport::Error> {
-        self.peers.channel(node, address)
+        self.peers.channel(node, address, line)
     }
 
     /// Pings one member and keeps its answer.

@@ -57,14 +57,29 @@ pub(crate) fn connect(address: &str) -> Result<Channel, tonic::transport::Error>
         .connect_lazy())
 }
 
-/// Connections to peers, one a peer, shared by all that talk to it.
+/// What a connection is for. What has to be quick does not share one with what there may be
+/// thousands of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    /// Consensus and pings.
+    Peer,
+    /// Clients' calls that are passed on.
+    Calls,
+    /// Clients' acquires that wait, and are passed on.
+    Waits,
+}
+
+/// With the address that they were made for.
+type Channels = BTreeMap<(NodeId, Line), (String, Channel)>;
+
+/// Connections to peers, shared by all that talk to them.
 #[derive(Debug, Clone)]
 pub(crate) struct Peers {
     identity: Identity,
     contact: Contact,
     introductions: Introductions,
     snapshots: Snapshots,
-    channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
+    channels: Arc<Mutex<Channels>>,
 }
 
 impl Peers {
@@ -91,21 +106,22 @@ impl Peers {
         &self,
         node: NodeId,
         address: &str,
+        line: Line,
     ) -> Result<Channel, tonic::transport::Error> {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, channel)) = channels.get(&node)
+        if let Some((known, channel)) = channels.get(&(node, line))
             && known == address
         {
             return Ok(channel.clone());
         }
         let channel = connect(address)?;
-        channels.insert(node, (address.to_owned(), channel.clone()));
+        channels.insert((node, line), (address.to_owned(), channel.clone()));
         Ok(channel)
     }
 
     /// Asks a peer who it is, and says who this node is.
     pub(crate) async fn ping(&self, node: NodeId, address: &str) -> Option<PingResponse> {
-        let mut client = PeerServiceClient::new(self.channel(node, address).ok()?);
+        let mut client = PeerServiceClient::new(self.channel(node, address, Line::Peer).ok()?);
         let request = PingRequest {
             envelope: Some(self.identity.envelope(node, Bytes::new())),
             introduction: self.introductions.say(node).ok(),
@@ -201,7 +217,7 @@ impl PeerClient {
     fn client(&self) -> Result<PeerServiceClient<Channel>, CallError> {
         let channel = self
             .peers
-            .channel(self.target, &self.address)
+            .channel(self.target, &self.address, Line::Peer)
             .map_err(CallError::Address)?;
         Ok(PeerServiceClient::new(channel)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)

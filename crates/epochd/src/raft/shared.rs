@@ -86,6 +86,13 @@ impl SharedState {
 /// See [`SharedState::read`].
 pub(crate) struct StateRead<'a>(RwLockReadGuard<'a, Replicated>);
 
+impl StateRead<'_> {
+    /// The log index that it is the state of.
+    pub(crate) fn index(&self) -> u64 {
+        self.0.applied.last_log_id.map_or(0, |id| id.index)
+    }
+}
+
 impl Deref for StateRead<'_> {
     type Target = State;
 
