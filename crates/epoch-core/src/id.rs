@@ -34,6 +34,14 @@ pub enum IdError {
         /// The form expected.
         form: &'static str,
     },
+    /// The text is not of the identifier's form, and is not repeated: it may be a bearer secret.
+    #[error("{what} is not of the form {form}")]
+    MalformedSecret {
+        /// Which identifier.
+        what: &'static str,
+        /// The form expected.
+        form: &'static str,
+    },
 }
 
 impl IdError {
@@ -249,7 +257,10 @@ impl SessionId {
 impl FromStr for SessionId {
     type Err = IdError;
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let malformed = || IdError::malformed("session_id", text, "<open id>.<index>.<offset>");
+        let malformed = || IdError::MalformedSecret {
+            what: "session_id",
+            form: "<open id>.<index>.<offset>",
+        };
         let mut parts = text.split('.');
         let (Some(open_id), Some(index), Some(offset), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -257,7 +268,7 @@ impl FromStr for SessionId {
             return Err(malformed());
         };
         let id = Self {
-            open_id: open_id.parse()?,
+            open_id: open_id.parse().map_err(|_not_a_uuid| malformed())?,
             index: index.parse().map_err(|_not_a_number| malformed())?,
             offset: offset.parse().map_err(|_not_a_number| malformed())?,
         };
@@ -305,8 +316,11 @@ macro_rules! hash {
         impl FromStr for $name {
             type Err = IdError;
             fn from_str(text: &str) -> Result<Self, IdError> {
-                let malformed =
-                    || IdError::malformed($what, text, "32 bytes as base64url without padding");
+                // A session's id is easily mistaken for its hash, and is a secret.
+                let malformed = || IdError::MalformedSecret {
+                    what: $what,
+                    form: "32 bytes as base64url without padding",
+                };
                 let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_not_base64| malformed())?;
                 <[u8; 32]>::try_from(bytes).map(Self).map_err(|_wrong_length| malformed())
             }
@@ -381,6 +395,21 @@ mod tests {
             "018f4d1c000070008000-00000000000a.17.3",
         ] {
             assert!(bad.parse::<SessionId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_secret_is_not_repeated_where_it_does_not_parse() {
+        let open_id = "018f4d1c-0000-7000-8000-00000000000a";
+        let id = format!("{open_id}.17.3");
+        let refused = [
+            format!("{id}.4").parse::<SessionId>().unwrap_err(),
+            format!("x{id}").parse::<SessionId>().unwrap_err(),
+            id.parse::<SessionHash>().unwrap_err(),
+        ];
+        for error in refused {
+            let said = format!("{error} {error:?}");
+            assert!(!said.contains(open_id), "{said}");
         }
     }
 
