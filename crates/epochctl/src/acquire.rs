@@ -37,7 +37,7 @@ async fn one(
 ) -> Result<(), Failure> {
     let request = v1::AcquireRequest {
         scope: scope.as_str().to_owned(),
-        session_id: command.session.id.to_string(),
+        session_id: command.session.id()?.to_string(),
         request_id: id.get(),
         audience: command.audience.clone(),
         wait: api_duration(command.terms.wait),
@@ -49,7 +49,9 @@ async fn one(
         Some(_) => {
             if command.request_id.is_none() {
                 // It is needed for `cancel-wait`.
-                output.note(&format!("it waits under --request-id {id}"));
+                output.note(&format!(
+                    "if it has to wait, that is under --request-id {id}"
+                ));
             }
             waiting(client, output, request).await?
         }
@@ -76,7 +78,7 @@ async fn many(
     let scopes = command.scopes.iter().map(|scope| scope.as_str().to_owned());
     let request = v1::AcquireManyRequest {
         scopes: scopes.collect(),
-        session_id: command.session.id.to_string(),
+        session_id: command.session.id()?.to_string(),
         request_id: id.get(),
         audience: command.audience.clone(),
         lock_delay: api_duration(command.terms.lock_delay),
@@ -190,7 +192,7 @@ pub(crate) async fn cancel_wait(
 ) -> Result<(), Failure> {
     let request = v1::CancelWaitRequest {
         scope: command.scope.as_str().to_owned(),
-        session_id: command.session.id.to_string(),
+        session_id: command.session.id()?.to_string(),
         request_id: command.request_id.get(),
     };
     let answer = client.cancel_wait(request).await?;

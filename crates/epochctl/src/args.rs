@@ -2,8 +2,10 @@
 
 mod held;
 mod record;
+mod refused;
 mod run;
 mod scope;
+mod secret;
 mod session;
 mod verify;
 
@@ -15,6 +17,7 @@ use epoch_client::{ATTEMPT_TIMEOUT_DEFAULT, Endpoint, Options};
 
 pub(crate) use held::{Acquire, CancelWait, Certify, Held, Transfer};
 pub(crate) use record::{RecordCommand, RecordDelete, RecordGet, RecordPut};
+pub(crate) use refused::refused;
 pub(crate) use run::Run;
 pub(crate) use scope::{Get, List, Revoke, Watch};
 pub(crate) use session::{SessionCommand, SessionList, SessionOpen};

@@ -11,12 +11,12 @@ pub(crate) async fn release(client: &Client, output: Output, command: Held) -> R
     let request = v1::ReleaseRequest {
         scope: command.scope.as_str().to_owned(),
         epoch: command.epoch.get(),
-        session_id: command.session.id.to_string(),
+        session_id: command.session.id()?.to_string(),
     };
     let answer = client.release(request).await?;
     output.result(&answer, || match answer.released {
         true => "released".to_owned(),
-        false => "this session does not hold it any more".to_owned(),
+        false => "it is free: nothing had to be released".to_owned(),
     })
 }
 
@@ -25,11 +25,12 @@ pub(crate) async fn transfer(
     output: Output,
     command: Transfer,
 ) -> Result<(), Failure> {
+    let to = command.to.session_hash()?.to_string();
     let request = v1::TransferRequest {
         scope: command.held.scope.as_str().to_owned(),
         epoch: command.held.epoch.get(),
-        session_id: command.held.session.id.to_string(),
-        to: command.to.to_string(),
+        session_id: command.held.session.id()?.to_string(),
+        to: to.clone(),
     };
     let answer = client.transfer(request).await.map_err(|error| {
         if error.outcome_unknown() {
@@ -42,7 +43,7 @@ pub(crate) async fn transfer(
             ("scope", answer.scope.clone()),
             ("ended", command.held.epoch.to_string()),
             ("epoch", answer.epoch.to_string()),
-            ("session", command.to.to_string()),
+            ("session hash", to),
         ])
     })
 }
@@ -55,7 +56,7 @@ pub(crate) async fn certify(
     let request = v1::CertifyRequest {
         scope: command.held.scope.as_str().to_owned(),
         epoch: command.held.epoch.get(),
-        session_id: command.held.session.id.to_string(),
+        session_id: command.held.session.id()?.to_string(),
         audience: command.audience,
     };
     let answer = client.certify(request).await?;

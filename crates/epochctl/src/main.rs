@@ -29,7 +29,13 @@ use crate::exit::Failure;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let given: Vec<_> = std::env::args_os()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return args::refused(error, &given),
+    };
     let output = Output::new(args.output);
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

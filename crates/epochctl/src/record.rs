@@ -31,7 +31,7 @@ async fn put(client: &Client, output: Output, command: RecordPut) -> Result<(), 
     let request = v1::PutRecordRequest {
         scope: command.held.scope.as_str().to_owned(),
         epoch: command.held.epoch.get(),
-        session_id: command.held.session.id.to_string(),
+        session_id: command.held.session.id()?.to_string(),
         value,
         expected_revision: command.change.expected_revision,
         intent_id: Some(intent.clone()),
@@ -59,7 +59,7 @@ async fn delete(client: &Client, output: Output, command: RecordDelete) -> Resul
     let request = v1::DeleteRecordRequest {
         scope: command.held.scope.as_str().to_owned(),
         epoch: command.held.epoch.get(),
-        session_id: command.held.session.id.to_string(),
+        session_id: command.held.session.id()?.to_string(),
         expected_revision: command.change.expected_revision,
         intent_id: Some(intent.clone()),
     };

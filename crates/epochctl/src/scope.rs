@@ -28,7 +28,7 @@ fn shown(state: &v1::ScopeState) -> String {
             ("epoch", or_dash(state.epoch.as_ref())),
             ("granted", granted(state.epoch)),
             ("holder", or_dash(state.holder.as_ref())),
-            ("session", or_dash(state.session.as_ref())),
+            ("session hash", or_dash(state.session.as_ref())),
             (
                 "position",
                 or_dash(state.position.as_ref().map(position).as_ref()),
@@ -46,12 +46,12 @@ fn shown(state: &v1::ScopeState) -> String {
     if state.queue.is_empty() {
         return head;
     }
-    let row = |(place, wait): (u32, &v1::QueuedWait)| {
-        [place.to_string(), wait.holder.clone(), wait.session.clone()]
+    let row = |(ahead, wait): (u32, &v1::QueuedWait)| {
+        [ahead.to_string(), wait.holder.clone(), wait.session.clone()]
     };
     let queue = rows(
-        ["PLACE", "HOLDER", "SESSION"],
-        (1..).zip(&state.queue).map(row),
+        ["AHEAD", "HOLDER", "SESSION HASH"],
+        (0..).zip(&state.queue).map(row),
     );
     format!("{head}\n\n{queue}")
 }
@@ -115,44 +115,41 @@ pub(crate) async fn revoke(
 ) -> Result<(), Failure> {
     let scope = command.scope.as_str().to_owned();
     let epoch = match command.epoch {
-        Some(epoch) => epoch.get(),
-        None => {
-            let state = client
-                .get(v1::GetRequest {
-                    scope: scope.clone(),
-                    ..v1::GetRequest::default()
-                })
-                .await?;
-            let free = || {
-                let message = format!("{scope} is free: there is no grant to revoke");
-                let failure = Failure::local(message, "nothing needs to be done");
-                Failure {
-                    reason: Reason::NotFound.to_string(),
-                    ..failure
-                }
-            };
-            state.epoch.filter(|_| state.held).ok_or_else(free)?
-        }
+        Some(epoch) => Some(epoch.get()),
+        None => to_revoke(client, &scope).await?,
     };
-    let answer = client
-        .revoke(v1::RevokeRequest {
-            scope,
-            epoch: Some(epoch),
-        })
-        .await;
+    let answer = client.revoke(v1::RevokeRequest { scope, epoch }).await;
     let answer = answer.map_err(|error| {
         if error.outcome_unknown() {
             output.note("an attempt may have taken effect: look with `epochctl get`");
         }
         Failure::from(error)
     })?;
+    let revoked = epoch.map_or_else(|| "the lock delay".to_owned(), |epoch| epoch.to_string());
     output.result(&answer, || {
         pairs([
             ("scope", answer.scope.clone()),
-            ("revoked", epoch.to_string()),
+            ("revoked", revoked),
             ("burnt", answer.epoch.to_string()),
             ("certificate", answer.certificate.clone()),
         ])
+    })
+}
+
+/// The epoch to revoke of a scope: none where only its lock delay is to be ended.
+async fn to_revoke(client: &Client, scope: &str) -> Result<Option<u64>, Failure> {
+    let request = v1::GetRequest {
+        scope: scope.to_owned(),
+        ..v1::GetRequest::default()
+    };
+    let state = client.get(request).await?;
+    if state.held || state.delayed {
+        return Ok(state.epoch.filter(|_| state.held));
+    }
+    let message = format!("{scope} is free: there is no grant to revoke");
+    Err(Failure {
+        reason: Reason::NotFound.to_string(),
+        ..Failure::local(message, "nothing needs to be done")
     })
 }
 

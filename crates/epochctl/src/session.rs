@@ -21,15 +21,15 @@ pub(crate) async fn session(
     match command {
         SessionCommand::Open(command) => open(client, output, command).await,
         SessionCommand::Keepalive {
-            id,
+            session,
             every,
             progress,
-        } => keepalive(client, output, &id, every, progress).await,
-        SessionCommand::Get { id } => show::get(client, output, &id).await,
+        } => keepalive(client, output, &session.id()?, every, progress).await,
+        SessionCommand::Get { session } => show::get(client, output, &session.id()?).await,
         SessionCommand::List(command) => show::list(client, output, command).await,
-        SessionCommand::Close { id } => {
+        SessionCommand::Close { session } => {
             let request = v1::CloseRequest {
-                session_id: id.to_string(),
+                session_id: session.id()?.to_string(),
             };
             let closed = client.close(request).await?;
             output.result(&closed, || match closed.closed {
@@ -65,7 +65,7 @@ async fn open(client: &Client, output: Output, command: SessionOpen) -> Result<(
     output.result(&session, || {
         pairs([
             ("session id", session.session_id.clone()),
-            ("shown as", session.session.clone()),
+            ("session hash", session.session.clone()),
             ("holder", session.holder.clone()),
             ("ttl", times::duration(session.ttl.as_ref())),
             ("stall limit", times::duration(session.stall_limit.as_ref())),

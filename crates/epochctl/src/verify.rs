@@ -211,7 +211,8 @@ fn named_cluster(token: &str) -> Result<ClusterId, Failure> {
             "the certificate has more than {TOKEN_BYTES_MAX} bytes"
         )));
     }
-    let claims = unverified_claims(token).ok_or_else(none)?;
+    let claims = unverified_claims(token)
+        .ok_or_else(|| invalid("the certificate is not a JWT".to_owned()))?;
     let issuer = claims.get("iss").and_then(Value::as_str).ok_or_else(none)?;
     let cluster = issuer.strip_prefix("epochd:").ok_or_else(none)?;
     cluster.parse().map_err(|_not_an_id| none())

@@ -17,16 +17,18 @@ pub(crate) async fn watch(
     command: args::Watch,
 ) -> Result<(), Failure> {
     let mut signals = Signals::install()?;
-    // One of the two was given.
-    let (watched, list) = match command.scope {
-        Some(scope) => {
+    let (watched, list) = match (command.scope, command.prefix) {
+        (Some(scope), _) => {
             let list = format!("epochctl list -o json --prefix '{scope}'");
             (Watched::Scope(scope), list)
         }
-        None => {
-            let prefix = command.prefix.unwrap_or_default();
+        (None, Some(prefix)) => {
             let list = format!("epochctl list -o json --prefix '{prefix}'");
             (Watched::Prefix(prefix), list)
+        }
+        (None, None) => {
+            let next_step = "name a scope, or --prefix ('' for all)";
+            return Err(Failure::usage("nothing to watch is given", next_step));
         }
     };
     tokio::select! {

@@ -7,7 +7,7 @@ mod watch;
 
 use anyhow::{Result, ensure};
 use epoch_tests::cluster::{number, text};
-use epoch_tests::command_line::{run, run_epochctl};
+use epoch_tests::command_line::{epochctl, run, run_epochctl};
 use epoch_tests::shell::Shell;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,7 +155,18 @@ async fn bad_input_is_refused_with_the_usage_code() -> Result<()> {
     let many = ["acquire", "a", "b", "--session", session];
     usage(&shell, &[&many[..], &["--wait", "1s"]].concat()).await?;
     usage(&shell, &[&many[..], &["--reissue"]].concat()).await?;
-    usage(&shell, &["watch"]).await?;
+    says(&shell, &["watch"], "name a scope, or --prefix ('' for all)").await?;
+    let release = ["release", "s", "--epoch", "1"];
+    let open = ["session", "open", "--holder", "h"];
+    let said = usage(&shell, &open).await?;
+    // What stands in the environment is not missing.
+    ensure!(
+        said.contains("--ttl") && !said.contains("--endpoints"),
+        "{said}"
+    );
+    for args in [&release[..], &["session", "close"]] {
+        says(&shell, args, "or set EPOCHCTL_SESSION").await?;
+    }
     usage(&shell, &["watch", "s", "--after", "7"]).await?;
     let put = ["record", "put", "s", "--session", session, "--epoch", "1"];
     usage(&shell, &put).await?;
@@ -172,7 +183,14 @@ async fn bad_input_is_refused_with_the_usage_code() -> Result<()> {
     shell.cluster.unharmed()
 }
 
-async fn usage(shell: &Shell, args: &[&str]) -> Result<()> {
+async fn says(shell: &Shell, args: &[&str], what: &str) -> Result<()> {
+    let said = usage(shell, args).await?;
+    ensure!(said.contains(what), "{args:?}: {said}");
+    Ok(())
+}
+
+/// A command that has to be refused as not well put; what it says.
+async fn usage(shell: &Shell, args: &[&str]) -> Result<String> {
     let ran = shell.run(args).await?;
     ensure!(
         ran.code == Some(2) && ran.stdout.is_empty(),
@@ -181,6 +199,38 @@ async fn usage(shell: &Shell, args: &[&str]) -> Result<()> {
     ensure!(
         !ran.stderr.is_empty() && !ran.stderr.contains("panicked"),
         "{args:?}: {ran:?}"
+    );
+    Ok(ran.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_id_is_repeated_in_an_error() -> Result<()> {
+    let nobody = "127.0.0.1:1";
+    let id = "2f1c0a52-6a39-4b0e-9f56-0f4c7c1e8a11.42.0";
+    let almost = &id[..id.len() - 1];
+    let held = ["--session", almost, "--epoch", "1"];
+    let transfer = ["transfer", "s", "--to", id, "--session", id, "--epoch", "1"];
+    for args in [
+        &transfer[..],
+        &[&["release", "s"], &held[..]].concat(),
+        &["acquire", "s", "--session", almost],
+        &["session", "get", almost],
+        &["session", "keepalive", almost],
+        &["session", "close", almost],
+        &["session", "get", "x", id],
+        &["release", "s", "--session", id, "--epoch", id],
+    ] {
+        let ran = run_epochctl(nobody, args).await?;
+        ensure!(ran.code == Some(2), "{args:?}: {ran:?}");
+        ensure!(!ran.stderr.contains(almost), "{args:?}: {ran:?}");
+    }
+    let told = run_epochctl(nobody, &transfer).await?.stderr;
+    ensure!(told.contains("give the session's hash"), "{told}");
+    let mut command = epochctl(nobody, ["session", "get"])?;
+    let ran = run(command.env("EPOCHCTL_SESSION", almost)).await?;
+    ensure!(
+        ran.code == Some(2) && !ran.stderr.contains(almost),
+        "{ran:?}"
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Sessions: what they hold and wait for, and stall limits.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use epoch_tests::cluster::text;
 use epoch_tests::command_line::{epochctl, run};
 use epoch_tests::shell::Shell;
@@ -53,12 +53,30 @@ async fn a_session_shows_what_it_holds_and_waits_for() -> Result<()> {
     let next = text(&next, "next_page")?;
     let last = shell.json(&["session", "list", "--page", next]).await?;
     assert_eq!(last["sessions"][0]["holder"], "b", "{last}");
-    ensure!(shell.table(&["session", "list"]).await?.contains("HOLDER"));
+    ensure!(
+        shell
+            .table(&["session", "list"])
+            .await?
+            .contains("SESSION HASH")
+    );
 
     assert_eq!(shell.json(&["session", "close", &a]).await?["closed"], true);
     ensure!(waiting.ended().await?.code == Some(4), "the wait went on");
     let gone = ["session", "get", &a];
     shell.fails(&gone, 4, "SESSION_EXPIRED").await?;
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_under_a_grant_has_no_other_sessions_id() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let other = shell.session("other").await?;
+    let head = ["run", "s", "--holder", "h", "--ttl", "2s", "--", "sh", "-c"];
+    let told = "echo ${EPOCHCTL_SESSION-none} $EPOCH_SESSION";
+    let mut command = epochctl(&shell.cluster.endpoints(), [&head[..], &[told]].concat())?;
+    let ran = run(command.env("EPOCHCTL_SESSION", &other)).await?;
+    let (id, hash) = ran.stdout.trim().split_once(' ').context("not told")?;
+    assert_eq!((id, hash.len()), ("none", 43), "{ran:?}");
     shell.cluster.unharmed()
 }
 

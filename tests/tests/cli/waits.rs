@@ -47,7 +47,7 @@ async fn a_wait_is_seen_in_the_queue_and_ends_with_the_grant() -> Result<()> {
     assert_eq!(state["queue"][0]["holder"], "b", "{state}");
     let table = shell.table(&["get", "s"]).await?;
     ensure!(
-        table.contains("PLACE") && table.lines().any(|line| line.starts_with("1  ")),
+        table.contains("AHEAD") && table.lines().any(|line| line.starts_with("0  ")),
         "{table}"
     );
     let list = shell.table(&["list"]).await?;
@@ -96,7 +96,7 @@ async fn a_wait_that_ends_without_a_grant_exits_with_three() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scope_lost_by_expiry_is_kept_for_its_lock_delay() -> Result<()> {
+async fn a_scope_lost_by_expiry_is_kept_for_its_lock_delay_unless_it_is_revoked() -> Result<()> {
     let mut shell = Shell::new().await?;
     let open = ["session", "open", "--holder", "short", "--ttl", "1s"];
     let short = shell.json(&open).await?;
@@ -109,6 +109,12 @@ async fn a_scope_lost_by_expiry_is_kept_for_its_lock_delay() -> Result<()> {
     let other = shell.session("other").await?;
     let try_it = ["acquire", "s", "--session", &other];
     shell.fails(&try_it, 3, "LOCK_DELAYED").await?;
+
+    let table = shell.table(&["revoke", "s"]).await?;
+    ensure!(table.contains("lock delay"), "{table}");
+    shell.json(&try_it).await?;
+    shell.json(&["revoke", "s"]).await?;
+    shell.fails(&["revoke", "s"], 1, "NOT_FOUND").await?;
     shell.cluster.unharmed()
 }
 

@@ -2,23 +2,10 @@
 
 use std::time::Duration;
 
-use epoch_core::{Epoch, RequestId, Scope, SessionHash, SessionId};
+use epoch_core::{Epoch, RequestId, Scope};
 
+use super::secret::{InSession, Untold};
 use super::up_to_a_day;
-
-/// The session a call acts in.
-#[derive(Debug, clap::Args)]
-pub(crate) struct InSession {
-    /// The session's id, as `session open` printed it. It is a secret: others can see arguments,
-    /// so that the environment is the better place.
-    #[arg(
-        long = "session",
-        env = "EPOCHCTL_SESSION",
-        hide_env_values = true,
-        value_name = "SESSION_ID"
-    )]
-    pub(crate) id: SessionId,
-}
 
 /// What an acquire says beside its scope; `run` says the same.
 #[derive(Debug, Clone, clap::Args)]
@@ -97,8 +84,8 @@ pub(crate) struct CancelWait {
 pub(crate) struct Transfer {
     #[command(flatten)]
     pub(crate) held: Held,
-    /// The other session, as others are shown it: its hash, not its id.
+    /// The other session's session hash, not its id.
     // Some begin with a dash.
     #[arg(long, value_name = "SESSION_HASH", allow_hyphen_values = true)]
-    pub(crate) to: SessionHash,
+    pub(crate) to: Untold,
 }

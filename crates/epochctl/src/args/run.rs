@@ -10,7 +10,7 @@ use super::ttl;
 
 /// The command runs in a process group of its own, with its environment extended by EPOCH,
 /// EPOCH_SCOPE, EPOCH_CERT_FILE (readable by its user only, kept fresh) and EPOCH_SESSION (the
-/// session's hash, not its id). When the grant is lost, and when the command has ended and left
+/// session hash, not the id: the command cannot act in the session), and without EPOCHCTL_SESSION. When the grant is lost, and when the command has ended and left
 /// others of its group behind, the group gets TERM and, after the grace, KILL. TERM, INT, HUP and
 /// QUIT are passed on to the group; KILL follows after the grace. The scope is given back when
 /// nobody of the group is left.

@@ -7,7 +7,8 @@ pub(crate) struct Revoke {
     /// The name of what is protected, such as reports/research-note.
     pub(crate) scope: Scope,
     /// The epoch that must still be current. When absent, the one that is current now is looked
-    /// up first, so that a later grant is never ended in its place.
+    /// up first, so that a later grant is never ended in its place. The lock delay of a scope that
+    /// nobody holds is ended (and so is a grant that is made between look-up and revoke).
     #[arg(long)]
     pub(crate) epoch: Option<Epoch>,
 }
@@ -40,7 +41,7 @@ pub(crate) struct List {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     /// The scope to watch.
-    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    #[arg(conflicts_with = "prefix")]
     pub(crate) scope: Option<Scope>,
     /// Watch the scopes that begin with this text, byte by byte; with '' all.
     #[arg(long)]

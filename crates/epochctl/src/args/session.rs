@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use epoch_core::{Holder, OpenId, SessionId};
+use epoch_core::{Holder, OpenId};
 
+use super::secret::OfSession;
 use super::{positive, ttl};
 
 #[derive(Debug, Subcommand)]
@@ -13,13 +14,8 @@ pub(crate) enum SessionCommand {
     Open(SessionOpen),
     /// Keep a session alive: once, or again and again.
     Keepalive {
-        /// The session's id.
-        #[arg(
-            value_name = "SESSION_ID",
-            env = "EPOCHCTL_SESSION",
-            hide_env_values = true
-        )]
-        id: SessionId,
+        #[command(flatten)]
+        session: OfSession,
         /// Go on until killed, or until the session is gone.
         #[arg(long, value_parser = positive, value_name = "DURATION")]
         every: Option<Duration>,
@@ -30,25 +26,15 @@ pub(crate) enum SessionCommand {
     },
     /// Show a session with its grants and waits.
     Get {
-        /// The session's id.
-        #[arg(
-            value_name = "SESSION_ID",
-            env = "EPOCHCTL_SESSION",
-            hide_env_values = true
-        )]
-        id: SessionId,
+        #[command(flatten)]
+        session: OfSession,
     },
     /// List the sessions that live, in the order in which they were opened.
     List(SessionList),
     /// Close a session and release its grants.
     Close {
-        /// The session's id.
-        #[arg(
-            value_name = "SESSION_ID",
-            env = "EPOCHCTL_SESSION",
-            hide_env_values = true
-        )]
-        id: SessionId,
+        #[command(flatten)]
+        session: OfSession,
     },
 }
 

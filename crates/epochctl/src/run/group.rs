@@ -77,7 +77,9 @@ impl Group {
         set_child_subreaper(Some(getpid())).map_err(|error| unready(error.into()))?;
         let children = unix::signal(SignalKind::child()).map_err(unready)?;
         let mut command = Command::new(program);
-        command.args(arguments).envs(variables).process_group(0);
+        // An id that this process was given is another session's than the grant's.
+        command.args(arguments).envs(variables);
+        command.env_remove("EPOCHCTL_SESSION").process_group(0);
         if std::io::stdin().is_terminal() {
             // A group in the background that reads from a terminal is stopped, and would hold the
             // scope while it does nothing.

@@ -34,7 +34,7 @@ pub(super) async fn get(client: &Client, output: Output, id: &SessionId) -> Resu
 
 fn shown(state: &v1::SessionState) -> String {
     let mut parts = vec![pairs([
-        ("shown as", state.session.clone()),
+        ("session hash", state.session.clone()),
         ("holder", state.holder.clone()),
         ("ttl", times::duration(state.ttl.as_ref())),
         ("left", times::duration(state.left.as_ref())),
@@ -110,7 +110,7 @@ pub(super) async fn list(
             ]
         };
         rows(
-            ["SESSION", "HOLDER", "TTL", "LEFT", "GRANTS", "WAITS"],
+            ["SESSION HASH", "HOLDER", "TTL", "LEFT", "GRANTS", "WAITS"],
             all.sessions.iter().map(row),
         )
     })?;
