@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 use epoch_proto::v1::epoch_service_client::EpochServiceClient;
 use epoch_proto::v1::{AcquireRequest, Event};
 use epoch_tests::agent::Agent;
-use epoch_tests::caller::channel;
 use epoch_tests::cluster::{Cluster, number};
 use epoch_tests::events::Tail;
 use epoch_tests::json_client::{Answer, JsonClient};
 use epoch_tests::{clock, wait, waiter};
 use serde_json::json;
 use tokio::task::JoinSet;
+use tonic::transport::Endpoint;
 
 const SCOPE: &str = "queue/scope";
 const TTL_SECONDS: u64 = 5;
@@ -230,9 +230,11 @@ async fn a_node_that_many_wait_through_passes_on_other_calls() -> Result<()> {
         leader.post("/v1/acquire-many", &body).await?.ok()?;
     }
     let session = through.open("waiter", "10m").await?;
-    let (url, mut waits) = (through.url().to_owned(), JoinSet::new());
+    let endpoint = Endpoint::from_shared(through.url().to_owned())?;
+    let mut waits = JoinSet::new();
     // As many as a client's connection carries.
-    for (requests, channel) in scopes.chunks(1_000).zip([channel(&url)?, channel(&url)?]) {
+    for requests in scopes.chunks(1_000) {
+        let channel = endpoint.connect_lazy();
         for scope in requests {
             let request = AcquireRequest {
                 scope: scope.clone(),
