@@ -43,7 +43,7 @@ impl Stage {
             Self::Idle { due_ms, .. } => Some(*due_ms),
             Self::Held => None,
             Self::Asked(asked) => {
-                let attempt_ms = lease.attempt_ms(asked.sent_ms).min(attempt_ms_max);
+                let attempt_ms = lease.attempt_ms().min(attempt_ms_max);
                 Some(asked.sent_ms.saturating_add(attempt_ms))
             }
         }
