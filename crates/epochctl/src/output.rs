@@ -2,6 +2,9 @@
 
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -65,14 +68,13 @@ impl Output {
 
     /// Says something beside the result.
     pub(crate) fn note(self, text: &str) {
-        drop(writeln!(std::io::stderr(), "note: {text}"));
+        say(format!("note: {text}"));
     }
 
     /// Prints a failure, and gives its exit code.
     pub(crate) fn failure(self, failure: &Failure) -> ExitCode {
-        let text = self.failure_text(failure);
         // The exit code tells it too, should nobody be listening.
-        drop(writeln!(std::io::stderr(), "{text}"));
+        say(self.failure_text(failure));
         failure.exit_code()
     }
 
@@ -98,6 +100,19 @@ impl Output {
             .unwrap_or_else(|_unreachable| format!("error: {text} [{reason}]")),
         }
     }
+}
+
+/// Writes a line to stderr. Where nobody reads that, it is not waited for: a command that has lost
+/// its grant has to be ended, whoever listens.
+fn say(line: String) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let (sender, written) = mpsc::channel();
+    thread::spawn(move || {
+        drop(writeln!(std::io::stderr(), "{line}"));
+        let _ = sender.send(());
+    });
+    // Written or not.
+    let _ = written.recv_timeout(PATIENCE);
 }
 
 /// Writes to stdout; false when nobody reads any more.

@@ -32,15 +32,15 @@ pub(super) async fn supervise(
             ended = group.ended() => match ended {
                 Ended::All(code) => return code,
                 Ended::Command => {
-                    output.note("the command has ended; what it left behind is told to stop");
                     group.signal(Signal::TERM);
+                    output.note("the command has ended; what it left behind is told to stop");
                     kill_at = kill_at.or_else(after_grace);
                 }
             },
             () = grant.lost(), if !is_lost => {
                 is_lost = true;
-                output.note("the grant is lost; the command is told to stop");
                 group.signal(Signal::TERM);
+                output.note("the grant is lost; the command is told to stop");
                 kill_at = kill_at.or_else(after_grace);
             }
             signal = signals.next() => {
@@ -49,8 +49,8 @@ pub(super) async fn supervise(
             }
             () = moment(kill_at), if !is_killed => {
                 is_killed = true;
-                output.note("the grace is over; the command is killed");
                 group.signal(Signal::KILL);
+                output.note("the grace is over; the command is killed");
             }
         }
     }
