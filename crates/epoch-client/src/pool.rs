@@ -120,8 +120,9 @@ impl Pool {
     /// `node` answered that it cannot serve, with `metadata`: the leader it names is asked, or the
     /// next node.
     pub(crate) fn unserved(&self, node: &Node, metadata: &MetadataMap) {
-        self.pass_on(&mut self.route(), node);
         self.answered(node, metadata);
+        // Last: a leader that has fallen silent names itself.
+        self.pass_on(&mut self.route(), node);
     }
 
     /// `node` answered with `metadata`: the leader it names is asked from now on.
@@ -272,6 +273,13 @@ mod tests {
             pool.unserved(&pool.pick(), &MetadataMap::new());
         }
         assert_eq!(asked, ["a:1", "b:1", "c:1", "a:1"]);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_cannot_serve_is_not_asked_again_because_it_names_itself() {
+        let pool = pool();
+        pool.unserved(&pool.pick(), &hint("a:1"));
+        assert_eq!(picked(&pool), "b:1");
     }
 
     #[tokio::test]
