@@ -89,8 +89,9 @@ impl Watch {
     ///
     /// # Errors
     /// `WATCH_COMPACTED` when what follows is not known to the cluster any more, as far as its nodes
-    /// can be reached: list the scopes, and watch after that list's cursor. Unavailable when no node has answered for the time of a
-    /// call: asking again goes on where this ended. Any other refusal.
+    /// can be reached: list the scopes, and watch after that list's cursor. Unavailable when no node
+    /// has answered for the time of a call: asking again goes on where this ended. Any other
+    /// refusal.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.received.pop_front() {

@@ -1,10 +1,8 @@
 //! Taking scopes: `acquire`, `cancel-wait`.
 
-use std::time::Duration;
-
 use epoch_client::{Client, Error};
 use epoch_core::{Epoch, Reason, RequestId, Scope};
-use epoch_proto::{duration, v1};
+use epoch_proto::v1;
 
 use crate::args::{Acquire, CancelWait};
 use crate::exit::Failure;
@@ -40,9 +38,9 @@ async fn one(
         session_id: command.session.id()?.to_string(),
         request_id: id.get(),
         audience: command.audience.clone(),
-        wait: api_duration(command.terms.wait),
+        wait: command.terms.wait.map(times::of_api),
         reissue: command.reissue,
-        lock_delay: api_duration(command.terms.lock_delay),
+        lock_delay: command.terms.lock_delay.map(times::of_api),
         metadata: command.terms.metadata.clone(),
     };
     let granted = match command.terms.wait {
@@ -81,7 +79,7 @@ async fn many(
         session_id: command.session.id()?.to_string(),
         request_id: id.get(),
         audience: command.audience.clone(),
-        lock_delay: api_duration(command.terms.lock_delay),
+        lock_delay: command.terms.lock_delay.map(times::of_api),
         metadata: command.terms.metadata.clone(),
     };
     let granted = client.acquire_many(request).await;
@@ -162,12 +160,6 @@ fn shown(grant: &v1::Grant) -> String {
         ),
         ("certificate", grant.certificate.clone()),
     ])
-}
-
-fn api_duration(given: Option<Duration>) -> Option<prost_types::Duration> {
-    // What can be typed is at most a day.
-    let ms = |given: Duration| u64::try_from(given.as_millis()).unwrap_or(u64::MAX);
-    given.map(|given| duration::from_ms(ms(given)))
 }
 
 /// A one-shot request id: the time in microseconds, so that it rises from call to call.

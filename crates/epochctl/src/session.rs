@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epoch_client::{Client, ErrorKind};
 use epoch_core::SessionId;
-use epoch_proto::{duration, v1};
+use epoch_proto::v1;
 
 use crate::args::{SessionCommand, SessionOpen};
 use crate::exit::Failure;
@@ -41,18 +41,15 @@ pub(crate) async fn session(
 }
 
 async fn open(client: &Client, output: Output, command: SessionOpen) -> Result<(), Failure> {
-    let ms = |given: Duration| u64::try_from(given.as_millis()).unwrap_or(u64::MAX);
     // Made here, so that it can be told when the outcome is unknown.
     let open_id = command
         .open_id
         .map_or_else(|| uuid::Uuid::new_v4().to_string(), |id| id.to_string());
     let request = v1::OpenRequest {
         holder: command.holder.as_str().to_owned(),
-        ttl: Some(duration::from_ms(ms(command.ttl))),
+        ttl: Some(times::of_api(command.ttl)),
         open_id: Some(open_id.clone()),
-        stall_limit: command
-            .stall_limit
-            .map(|limit| duration::from_ms(ms(limit))),
+        stall_limit: command.stall_limit.map(times::of_api),
     };
     let session = client.open(request).await.map_err(|error| {
         if error.outcome_unknown() {

@@ -20,6 +20,11 @@ pub(crate) fn granted_ms(epoch: Epoch) -> u64 {
     epoch.get() >> 10
 }
 
+/// What was typed, as the API takes it: at most a day, in whole milliseconds.
+pub(crate) fn of_api(given: Duration) -> prost_types::Duration {
+    epoch_proto::duration::from_ms(u64::try_from(given.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// A duration of the API for people.
 pub(crate) fn duration(duration: Option<&prost_types::Duration>) -> String {
     let ms = duration.and_then(epoch_proto::duration::to_ms);

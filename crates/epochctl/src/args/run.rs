@@ -10,10 +10,10 @@ use super::ttl;
 
 /// The command runs in a process group of its own, with its environment extended by EPOCH,
 /// EPOCH_SCOPE, EPOCH_CERT_FILE (readable by its user only, kept fresh) and EPOCH_SESSION (the
-/// session hash, not the id: the command cannot act in the session), and without EPOCHCTL_SESSION. When the grant is lost, and when the command has ended and left
-/// others of its group behind, the group gets TERM and, after the grace, KILL. TERM, INT, HUP and
-/// QUIT are passed on to the group; KILL follows after the grace. The scope is given back when
-/// nobody of the group is left.
+/// session hash, not the id: the command cannot act in the session), and without EPOCHCTL_SESSION.
+/// When the grant is lost, and when the command has ended and left others of its group behind, the
+/// group gets TERM and, after the grace, KILL. TERM, INT, HUP and QUIT are passed on to the group;
+/// KILL follows after the grace. The scope is given back when nobody of the group is left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// The name of what is protected, such as reports/research-note.

@@ -8,8 +8,8 @@ use crate::watch::Watches;
 /// Where the apply loop, which never waits, tells what happened.
 #[derive(Debug, Clone)]
 pub(crate) struct Happenings {
-    /// For the leader's leases and timers, with the log index. Unbounded; drained all the time, also without a
-    /// leadership.
+    /// For the leader's leases and timers, with the log index. Unbounded; drained all the time, also
+    /// without a leadership.
     timers: mpsc::UnboundedSender<(u64, Event)>,
     watches: Watches,
 }
