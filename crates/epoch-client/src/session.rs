@@ -311,6 +311,13 @@ impl Shared {
     pub(crate) fn acknowledged(&self, sent_ms: u64) {
         if self.current_loss().is_none() {
             self.stalled.store(false, Ordering::Relaxed);
+            self.renewed(sent_ms);
+        }
+    }
+
+    /// The same for one whose answer is late: it may be older than one that told of a stall.
+    pub(crate) fn renewed(&self, sent_ms: u64) {
+        if self.current_loss().is_none() {
             let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
             *lease = lease.renewed(sent_ms);
         }
