@@ -171,6 +171,7 @@ mod holdings;
 mod keepalive;
 mod lease;
 mod listing;
+mod opening;
 mod options;
 mod pool;
 mod record;
@@ -202,6 +203,8 @@ mod progress_tests;
 mod runtime_tests;
 #[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod shutdown_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
