@@ -9,6 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::options::LONGEST;
 use crate::retry::{Verdict, pauses};
 
 /// What asking twice does.
@@ -51,6 +52,7 @@ impl Client {
     where
         Fut: Future<Output = Result<Response<Res>, Status>>,
     {
+        let wait = wait.min(LONGEST);
         let wait_end = Instant::now() + wait;
         let deadline = wait_end + self.options().deadline;
         let mut pauses = pauses();

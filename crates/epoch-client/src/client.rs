@@ -11,7 +11,9 @@ use std::time::Duration;
 use epoch_core::{Holder, SessionId};
 use epoch_proto::v1;
 use epoch_proto::v1::cluster_service_client::ClusterServiceClient;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
 
 use crate::call::Effect;
 use crate::endpoint::Endpoint;
@@ -38,7 +40,8 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    pool: Arc<Pool>,
+    /// Made anew in another runtime once the one has ended in which its connections are.
+    pool: Mutex<Arc<Pool>>,
     options: Options,
     keeper: KeeperSlot,
     /// Of which a handle is left.
@@ -58,7 +61,9 @@ impl WeakClient {
 impl Client {
     /// A client that asks `endpoints` in turn. Connections are made when first needed.
     ///
-    /// Call it within a tokio runtime.
+    /// Call it within a tokio runtime: the connections are driven by it, and made anew by the first
+    /// call in another one after it was shut down. A runtime that stands still (one of a single
+    /// thread outside of `block_on`) keeps them, and calls from elsewhere get no answer meanwhile.
     ///
     /// # Errors
     /// No endpoint, or one that cannot be used.
@@ -66,10 +71,11 @@ impl Client {
         endpoints: impl IntoIterator<Item = Endpoint>,
         options: Options,
     ) -> Result<Self, Error> {
+        let options = options.bounded();
         let pool = Pool::new(endpoints.into_iter().collect(), options.clone())?;
         Ok(Self {
             inner: Arc::new(Inner {
-                pool: Arc::new(pool),
+                pool: Mutex::new(Arc::new(pool)),
                 options,
                 keeper: KeeperSlot::default(),
                 sessions: Mutex::new(BTreeMap::new()),
@@ -98,19 +104,25 @@ impl Client {
         sessions.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn pool_handle(&self) -> Arc<Pool> {
-        Arc::clone(&self.inner.pool)
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.inner.pool
+    pub(crate) fn pool(&self) -> Arc<Pool> {
+        let mut pool = self
+            .inner
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if pool.has_ended() && Handle::try_current().is_ok() {
+            *pool = pool.anew();
+        }
+        Arc::clone(&pool)
     }
 
     pub(crate) fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// Opens a session that keeps itself alive. `ttl`: from 1 s to 24 h, in whole milliseconds.
+    /// Opens a session that keeps itself alive. `ttl`: from 1 s to 24 h, in whole milliseconds. When
+    /// the future is dropped, or no answer comes in time, a session that was opened all the same is
+    /// closed in the background.
     ///
     /// # Errors
     /// As for every call; and when opening took longer than the session lasts.
@@ -131,11 +143,12 @@ impl Client {
     }
 
     /// Closes all sessions that were opened by [`Client::open_session`] and are not lost. All are
-    /// lost here at once, and their grants free in the cluster once this returns.
+    /// lost here at once, and their grants free in the cluster once this returns. It takes no longer
+    /// than a call may.
     ///
     /// # Errors
-    /// As for every call: the first failure, after all were asked for. What was not closed expires
-    /// by itself.
+    /// As for every call: the first failure, once all were asked for or the deadline has ended. What
+    /// was not closed expires by itself.
     pub async fn shutdown(&self) -> Result<(), Error> {
         let mut open: Vec<_> = self.sessions().values().cloned().collect();
         open.retain(|session| session.current_loss().is_none());
@@ -143,17 +156,27 @@ impl Client {
         for session in &open {
             session.lose(Loss::Closed);
         }
-        let mut closing = JoinSet::new();
         let mut result = Ok(());
-        for session in open {
-            while closing.len() >= CLOSES_UNDER_WAY_MAX {
-                result = result.and(closed(closing.join_next().await));
+        let all_closed = async {
+            let mut closing = JoinSet::new();
+            for session in open {
+                while closing.len() >= CLOSES_UNDER_WAY_MAX {
+                    merge(&mut result, closed(closing.join_next().await));
+                }
+                let client = self.clone();
+                closing.spawn(async move { session.close(&client).await });
             }
-            let client = self.clone();
-            closing.spawn(async move { session.close(&client).await });
-        }
-        while !closing.is_empty() {
-            result = result.and(closed(closing.join_next().await));
+            while !closing.is_empty() {
+                merge(&mut result, closed(closing.join_next().await));
+            }
+        };
+        let deadline = self.options().deadline;
+        if timeout(deadline, all_closed).await.is_err() {
+            let message = format!("not all sessions were closed within {deadline:?}; they expire");
+            merge(
+                &mut result,
+                Err(Error::unavailable(None, message).with_outcome_unknown(true)),
+            );
         }
         result
     }
@@ -167,6 +190,13 @@ impl Client {
             ClusterServiceClient::new(channel).status(request).await
         })
         .await
+    }
+}
+
+/// The first failure stays.
+fn merge(result: &mut Result<(), Error>, next: Result<(), Error>) {
+    if result.is_ok() {
+        *result = next;
     }
 }
 

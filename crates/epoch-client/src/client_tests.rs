@@ -1,12 +1,13 @@
 //! Calls against nodes on real connections.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use epoch_core::Reason;
 use epoch_proto::v1::{AcquireRequest, GetRequest, RevokeRequest};
 
-use crate::testing::{Answer, Fake, client};
-use crate::{Client, ErrorKind, Options};
+use crate::testing::{Answer, Fake, Said, client};
+use crate::{Client, ErrorKind, Options, Watched};
 
 fn request() -> AcquireRequest {
     AcquireRequest {
@@ -135,7 +136,7 @@ async fn the_overall_deadline_ends_a_call_that_nobody_answers() {
 async fn what_was_never_sent_has_no_unknown_outcome() {
     let endpoint = nowhere().await.to_string().parse().unwrap();
     let options = Options {
-        deadline: std::time::Duration::from_millis(300),
+        deadline: Duration::from_millis(300),
         ..Options::default()
     };
     let client = Client::connect([endpoint], options).unwrap();
@@ -166,4 +167,28 @@ async fn a_revoke_without_an_epoch_is_not_repeated_once_it_may_have_happened() {
     let error = client.revoke(RevokeRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused(Reason::NoQuorum));
     assert!(error.outcome_unknown());
+}
+
+#[tokio::test]
+async fn the_longest_times_can_be_waited() {
+    let node = Fake::start().await;
+    node.script(|script| {
+        script.watches = vec![vec![Said::Events(vec![("granted", "s", "7.0")], "7.0")]];
+    });
+    let options = Options {
+        deadline: Duration::MAX,
+        attempt_timeout: Duration::MAX,
+        ping_interval: Duration::MAX,
+        ping_timeout: Duration::MAX,
+        ..Options::default()
+    };
+    let client = Client::connect([node.address.to_string().parse().unwrap()], options).unwrap();
+    client.acquire(request()).await.unwrap();
+    let from = "6.0".parse().ok();
+    let mut watch = client.watch(Watched::All, from).await.unwrap();
+    watch.next().await.unwrap();
+    let ttl = Duration::from_secs(10);
+    let session = client.open_session(&"agent".parse().unwrap(), ttl).await;
+    session.unwrap().close().await.unwrap();
+    client.shutdown().await.unwrap();
 }

@@ -46,6 +46,9 @@ impl fmt::Display for GrantLoss {
 /// is released as well as that can be done without waiting (in the background if there is a tokio
 /// runtime, else at the session's end). Prefer [`Grant::release`]; [`Grant::keep`] leaves the scope
 /// held.
+///
+/// Until the release in the background is through, the session still holds the scope in the cluster:
+/// an acquire of it in the same session may be answered `ALREADY_HELD`. `release().await` first.
 #[derive(Debug, Clone)]
 pub struct Grant {
     handle: Arc<Handle>,

@@ -22,13 +22,13 @@ use crate::retry::pauses;
 use crate::session::{Loss, Shared};
 use crate::{listing, refresh};
 use keeper::Command;
-use schedule::{Schedule, Stage};
+use schedule::{Asked, Schedule, Stage};
 use stream::{Event, Streams};
 
 pub(crate) use keeper::{Keeper, KeeperSlot};
 
-/// Keepalives under way at most on a stream whose node has not served one yet: enough to learn
-/// whether it does, and little work for nodes without a leader.
+/// After a failure, keepalives under way at most on a stream whose node has not served one yet:
+/// enough to learn whether it does, and little work for nodes without a leader.
 const PROBES: usize = 16;
 /// How soon a session is asked for again that was refused while others were served: its expiry is
 /// under way, or its node has just lost the lead.
@@ -47,6 +47,7 @@ struct Hub {
     streams: Streams,
     /// After a failure nothing is sent before.
     resume_ms: u64,
+    /// Between failures, until there is an answer that serves.
     pauses: Option<ExponentialBackoff>,
 }
 
@@ -103,12 +104,20 @@ impl Hub {
 
     /// When there is something to do next.
     fn wake_ms(&self) -> Option<u64> {
-        let sending = self.schedule.has_held() && self.streams.room(PROBES) > 0;
+        let sending = self.schedule.has_held() && self.room() > 0;
         let resume_ms = sending.then_some(self.resume_ms);
         [self.schedule.next_ms(), resume_ms]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// How many keepalives may go out now.
+    fn room(&self) -> usize {
+        match self.pauses {
+            None => usize::MAX,
+            Some(_) => self.streams.room(PROBES),
+        }
     }
 
     fn command(&mut self, command: Command) {
@@ -148,10 +157,8 @@ impl Hub {
     }
 
     fn remove(&mut self, id: SessionId) {
-        if let Some(kept) = self.sessions.remove(&id) {
-            if let Stage::Asked(asked) = kept.stage {
-                self.streams.settled(asked.stream);
-            }
+        if self.sessions.remove(&id).is_some() {
+            self.streams.forget(id);
             self.schedule.remove(id);
         }
         if self.sessions.is_empty() {
@@ -180,7 +187,7 @@ impl Hub {
             Event::Answer(answer) => self.answer(stream, &answer, now_ms),
             Event::Ended(status) => {
                 tracing::debug!(error = status.message(), "a stream of keepalives has ended");
-                self.stream_failed(stream, Some(&status), now_ms);
+                self.stream_failed(stream, &status, now_ms);
             }
         }
     }
@@ -201,11 +208,13 @@ impl Hub {
             self.remove(id);
             return;
         }
-        // The answer to a request that was given up would count from a later one's sending.
-        let Stage::Asked(asked) = kept.stage else {
+        let Some(asked) = self.streams.answered(stream, id) else {
             return;
         };
-        if asked.stream != stream {
+        if kept.stage != Stage::Asked(asked) {
+            if refusal.is_none() {
+                self.late_answer(id, asked, answer.grants_differ, now_ms);
+            }
             return;
         }
         let next_ms = kept.pace.after(asked.sent_ms);
@@ -228,17 +237,33 @@ impl Hub {
             (Some(status), _) => {
                 tracing::debug!(error = status.message(), "a keepalive was refused");
                 if self.streams.served_since(stream, asked.sent_ms) {
-                    self.streams.settled(stream);
                     self.set_stage(id, Stage::due(now_ms + ASK_AGAIN_MS));
                 } else {
-                    self.stream_failed(stream, Some(status), now_ms);
+                    self.stream_failed(stream, status, now_ms);
                 }
                 return;
             }
         };
-        self.streams.settled(stream);
         self.streams.served(stream, now_ms);
         self.pauses = None;
+        self.set_stage(id, stage);
+    }
+
+    /// The answer to a request that was given up: it counts from that one's sending. One that has
+    /// gone out since is awaited as before.
+    fn late_answer(&mut self, id: SessionId, asked: Asked, grants_differ: bool, now_ms: u64) {
+        let Some(kept) = self.sessions.get(&id) else {
+            return;
+        };
+        kept.shared.renewed(asked.sent_ms);
+        let stage = match kept.stage {
+            Stage::Held => Stage::due(kept.pace.after(asked.sent_ms)),
+            stage => stage,
+        };
+        self.grants_compared(id, grants_differ);
+        self.streams.served(asked.stream, now_ms);
+        self.pauses = None;
+        // The lease ends later.
         self.set_stage(id, stage);
     }
 
@@ -260,15 +285,19 @@ impl Hub {
         }
     }
 
-    /// A stream does not serve: another node is asked for its sessions, after a pause. Without a
-    /// status the node has not answered in time.
-    fn stream_failed(&mut self, stream: u64, status: Option<&Status>, now_ms: u64) {
+    /// A stream has ended, or its node does not serve: another node is asked for its sessions, after
+    /// a pause.
+    fn stream_failed(&mut self, stream: u64, status: &Status, now_ms: u64) {
         if self.streams.failed(stream, status) {
-            let pause = self.pauses.get_or_insert_with(pauses).next();
-            let pause = pause.unwrap_or(Duration::ZERO).as_millis();
-            self.resume_ms = now_ms + u64::try_from(pause).unwrap_or(u64::MAX);
+            self.pause(now_ms);
         }
         self.hold_all_of(stream);
+    }
+
+    fn pause(&mut self, now_ms: u64) {
+        let pause = self.pauses.get_or_insert_with(pauses).next();
+        let pause = pause.unwrap_or(Duration::ZERO).as_millis();
+        self.resume_ms = now_ms + u64::try_from(pause).unwrap_or(u64::MAX);
     }
 
     /// The requests on a stream are given up: they are asked anew on another one.
@@ -312,19 +341,21 @@ impl Hub {
     }
 
     /// An answer did not arrive in time. It is asked for on a new stream, so that it cannot be
-    /// mistaken for the next one's; of the next node, unless this one serves others.
+    /// mistaken for the next one's; of the next node, unless this one serves others. Should it come
+    /// after all, it still counts.
     fn overdue(&mut self, stream: u64, sent_ms: u64, now_ms: u64) {
-        self.streams.settled(stream);
-        if self.streams.served_since(stream, sent_ms) {
-            self.leave(stream);
-        } else {
-            self.stream_failed(stream, None, now_ms);
+        if !self.streams.served_since(stream, sent_ms) {
+            if self.streams.unanswered(stream) {
+                self.pause(now_ms);
+            }
+            self.hold_all_of(stream);
         }
+        self.leave(stream);
     }
 
     fn leave(&mut self, stream: u64) {
-        if let Some(given_up) = self.streams.leave(stream) {
-            self.hold_all_of(given_up);
+        if let Some(dropped) = self.streams.leave(stream) {
+            self.hold_all_of(dropped);
         }
     }
 
@@ -337,7 +368,7 @@ impl Hub {
             self.leave(old);
         }
         let stream = self.streams.current(now_ms);
-        for id in self.schedule.take_held(self.streams.room(PROBES)) {
+        for id in self.schedule.take_held(self.room()) {
             let Some(kept) = self.sessions.get(&id) else {
                 continue;
             };
@@ -351,7 +382,7 @@ impl Hub {
                 grants: Some(kept.shared.registry().digest().to_string()),
                 progress: asked.progress,
             };
-            self.streams.send(request);
+            self.streams.send(id, asked, request);
             self.set_stage(id, Stage::Asked(asked));
         }
     }

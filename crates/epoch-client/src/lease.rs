@@ -30,7 +30,8 @@ impl Lease {
         self.ttl_ms
     }
 
-    /// How long the answer to a keepalive is awaited before another node is asked.
+    /// How long the answer to a keepalive is awaited before another node is asked. One that comes
+    /// later counts as well, if it comes before the lease ends.
     pub(crate) fn attempt_ms(&self) -> u64 {
         self.ttl_ms / KEEPALIVES_PER_TTL
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use epoch_core::{Reason, Scope};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::testing::{Answer, Fake, Suspend, paused_client, suspendable_client, until};
@@ -73,19 +74,75 @@ async fn an_answer_that_comes_late_counts_from_its_own_sending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_to_a_keepalive_that_was_given_up_is_not_taken_for_the_next_ones() {
-    let node = Fake::start().await;
-    let client = paused_client(&[&node]);
-    // Another session is served all the while, so that the stream is left and not broken off.
-    let other = open_for(&client, Duration::from_secs(1)).await;
-    let opened = Instant::now();
-    let session = open_for(&client, TTL).await;
-    answer(&node, &session, vec![Answer::Late(2_500), Answer::Silence]);
-    let lost = lost_at(&session).await;
-    let sent = asked(&node, &session);
-    assert!(sent.len() >= 2 && sent[1] < sent[0] + Duration::from_millis(2_500));
-    assert!(lost <= sent[0].max(opened) + TTL);
-    assert_eq!(other.loss(), None);
+async fn the_answer_to_a_keepalive_that_was_given_up_counts_from_its_own_sending() {
+    for others_served in [true, false] {
+        let nodes = (Fake::start().await, Fake::start().await);
+        let client = paused_client(&[&nodes.0, &nodes.1]);
+        // Where another session is served all the while, the same node is asked again.
+        let other = match others_served {
+            true => Some(open_for(&client, Duration::from_secs(1)).await),
+            false => None,
+        };
+        let session = open_for(&client, TTL).await;
+        answer(
+            &nodes.0,
+            &session,
+            vec![Answer::Late(2_500), Answer::Silence],
+        );
+        answer(&nodes.1, &session, vec![Answer::Silence]);
+        let lost = lost_at(&session).await;
+        let mut sent = asked(&nodes.0, &session);
+        sent.extend(asked(&nodes.1, &session));
+        sent.sort_unstable();
+        let late = sent[0] + Duration::from_millis(2_500);
+        assert!(sent.len() >= 3 && sent[1] < late, "it was given up");
+        assert!(lost <= sent[0] + TTL);
+        assert!(lost > sent[0] + TTL * 9 / 10, "it counts");
+        assert!(other.is_none_or(|other| other.loss().is_none()));
+    }
+}
+
+/// Whether a client of nodes that answer so much later keeps so many sessions for ten TTLs.
+async fn keeps(sessions: usize, ttl_ms: u64, round_trip_ms: u64) -> bool {
+    let nodes = [
+        Fake::start().await,
+        Fake::start().await,
+        Fake::start().await,
+    ];
+    for node in &nodes {
+        node.script(|script| {
+            // One that takes longer than an attempt is not opened at all.
+            script.opens = vec![Answer::Late(round_trip_ms.min(1_900))];
+            script.keepalives = vec![Answer::Late(round_trip_ms)];
+        });
+    }
+    let client = paused_client(&[&nodes[0], &nodes[1], &nodes[2]]);
+    let mut opening = JoinSet::new();
+    for _ in 0..sessions {
+        let client = client.clone();
+        opening.spawn(async move { open_for(&client, Duration::from_millis(ttl_ms)).await });
+    }
+    let sessions = opening.join_all().await;
+    tokio::time::sleep(Duration::from_millis(10 * ttl_ms)).await;
+    sessions.iter().all(|session| session.loss().is_none())
+}
+
+#[tokio::test(start_paused = true)]
+async fn round_trips_of_up_to_a_third_of_the_ttl_lose_nothing() {
+    for sessions in [1, 100] {
+        for (ttl_ms, round_trips) in [
+            (1_000, [20, 150, 250, 330]),
+            (3_000, [60, 540, 900, 990]),
+            (10_000, [1_000, 1_700, 2_600, 3_300]),
+        ] {
+            for round_trip_ms in round_trips {
+                assert!(
+                    keeps(sessions, ttl_ms, round_trip_ms).await,
+                    "{sessions} sessions of {ttl_ms} ms at {round_trip_ms} ms"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,11 @@
 //! lost, before the cluster can hand its scopes on. A [`Grant`] is one scope held by it, with the
 //! certificate to attach to each write.
 //!
+//! Choose a TTL of at least three round trips to the cluster: with nothing failing, a session is kept
+//! at round trips of up to about a third of its TTL. Two keepalives in a row may be lost as long as
+//! round trips take less than a tenth of it. (Over a connection that is yet to be made, the first
+//! answer takes two round trips; and one must be shorter than [`Options::attempt_timeout`].)
+//!
 //! # Hold one scope
 //!
 //! ```no_run
@@ -166,6 +171,7 @@ mod holdings;
 mod keepalive;
 mod lease;
 mod listing;
+mod opening;
 mod options;
 mod pool;
 mod record;
@@ -197,6 +203,8 @@ mod progress_tests;
 mod runtime_tests;
 #[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod shutdown_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

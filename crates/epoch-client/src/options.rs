@@ -11,7 +11,7 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(10);
 /// How long one node may take to answer by default, before the next one is asked.
 pub const ATTEMPT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// How long a client waits.
+/// How long a client waits. Times of more than a year count as one.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long a call may take in all, retries included.
@@ -29,6 +29,22 @@ pub struct Options {
     /// How nodes are reached, when not over TCP.
     #[doc(hidden)]
     pub connector: Option<Connector>,
+}
+
+/// As good as for ever: what can be added to any instant, and said in any header.
+pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+impl Options {
+    /// The same without times that nothing can count with.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            deadline: self.deadline.min(LONGEST),
+            attempt_timeout: self.attempt_timeout.min(LONGEST),
+            ping_interval: self.ping_interval.min(LONGEST),
+            ping_timeout: self.ping_timeout.min(LONGEST),
+            ..self
+        }
+    }
 }
 
 impl Default for Options {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -32,6 +33,8 @@ pub(crate) struct Pool {
     configured: Vec<Arc<Node>>,
     options: Options,
     route: Mutex<Route>,
+    /// Closed when the runtime has ended that drives the connections.
+    runtime: oneshot::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,7 @@ impl Pool {
             configured,
             options,
             route,
+            runtime: present(),
         })
     }
 
@@ -87,7 +91,13 @@ impl Pool {
                 leader: route.leader.as_ref().and_then(again),
                 shunned: None,
             }),
+            runtime: present(),
         })
+    }
+
+    /// Whether the runtime has ended in which the connections were made.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.runtime.is_closed()
     }
 
     /// The node to ask next: the leader if known.
@@ -200,6 +210,14 @@ impl Pool {
         // Nothing panics while the lock is held, and every state of the route is usable.
         self.route.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Closed when the present runtime ends.
+fn present() -> oneshot::Sender<()> {
+    let (sender, receiver) = oneshot::channel();
+    // Until the pool is dropped.
+    tokio::spawn(receiver);
+    sender
 }
 
 fn node(endpoint: Endpoint, options: &Options) -> Result<Node, Error> {

@@ -72,6 +72,17 @@ fn sessions_outlive_the_runtime_in_which_they_were_opened() {
 }
 
 #[test]
+fn a_client_goes_on_in_another_runtime_once_the_one_that_it_was_made_in_has_ended() {
+    let (_elsewhere, node) = node();
+    let session = single_threaded().block_on(open(&node));
+    single_threaded().block_on(async {
+        session.acquire(&"s".parse().unwrap()).await.unwrap();
+        session.close().await.unwrap();
+    });
+    assert_eq!(node.seen(|script| script.seen_closes), 1);
+}
+
+#[test]
 fn sessions_are_lost_when_what_sends_their_keepalives_ends() {
     // Over connections of a test's own, that is the runtime in which they were opened.
     let session = single_threaded().block_on(async {

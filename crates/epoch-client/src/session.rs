@@ -9,6 +9,7 @@ use epoch_core::{Holder, Reason, SessionId};
 use epoch_proto::{duration, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
+use uuid::Uuid;
 
 use crate::boottime::Clock;
 use crate::client::Client;
@@ -17,6 +18,7 @@ use crate::grant::GrantLoss;
 use crate::holdings::Holding;
 use crate::keepalive::Keeper;
 use crate::lease::Lease;
+use crate::opening;
 use crate::options::OpenOptions;
 use crate::registry::{Key, Registry};
 use crate::request_id::RequestIds;
@@ -95,13 +97,13 @@ impl Session {
         let request = v1::OpenRequest {
             holder: holder.as_str().to_owned(),
             ttl: Some(duration::from_ms(ttl_ms)),
-            open_id: None,
+            open_id: Some(Uuid::new_v4().to_string()),
             stall_limit: stall_limit_ms.transpose()?.map(duration::from_ms),
         };
         let clock = client.options().clock.clone();
         // The first attempt may be the one that opened it, so its time counts.
         let sent_ms = clock.now_ms();
-        let session = client.open(request).await?;
+        let session = opening::open(&client, request).await?;
         let malformed = |what: &str| {
             Error::protocol(
                 Code::Internal,
@@ -311,6 +313,13 @@ impl Shared {
     pub(crate) fn acknowledged(&self, sent_ms: u64) {
         if self.current_loss().is_none() {
             self.stalled.store(false, Ordering::Relaxed);
+            self.renewed(sent_ms);
+        }
+    }
+
+    /// The same for one whose answer is late: it may be older than one that told of a stall.
+    pub(crate) fn renewed(&self, sent_ms: u64) {
+        if self.current_loss().is_none() {
             let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
             *lease = lease.renewed(sent_ms);
         }

@@ -72,7 +72,7 @@ impl KeeperSlot {
 /// would stand still whenever the thread is blocked that waits for the connections and timers of
 /// all others. Connections of a test's own making stay in the runtime that made them.
 fn start(client: &Client, commands: mpsc::UnboundedReceiver<Command>) {
-    let pool = client.pool_handle();
+    let pool = client.pool();
     if client.options().connector.is_some() {
         tokio::spawn(Hub::new(client, pool, commands).run());
         return;

@@ -1,7 +1,9 @@
 //! Streams of keepalives, one at a time in use.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use epoch_core::SessionId;
 use epoch_proto::v1::session_service_client::SessionServiceClient;
 use epoch_proto::v1::{KeepAliveRequest, KeepAliveResponse};
 use tokio::sync::mpsc;
@@ -18,6 +20,9 @@ use crate::pool::{Node, Pool};
 const AGE_MS_MAX: u64 = 30_000;
 /// Answers that wait to be handled; more wait in the connection.
 const ANSWERS_MAX: usize = 1_024;
+/// Streams that are listened to after nothing more is asked on them: an answer may take as long as
+/// a few attempts.
+const LEFT_MAX: usize = 3;
 
 /// What has come on a stream.
 #[derive(Debug)]
@@ -26,12 +31,13 @@ pub(super) enum Event {
     Ended(Status),
 }
 
-/// The stream in use, and the one before it, whose last answers are still awaited.
+/// The stream in use, and those before it, whose last answers still count.
 pub(super) struct Streams {
     pool: Arc<Pool>,
     next_number: u64,
     current: Option<Stream>,
-    left: Option<Stream>,
+    /// The oldest first.
+    left: VecDeque<Stream>,
     sender: mpsc::Sender<(u64, Event)>,
     /// With the number of the stream.
     pub(super) events: mpsc::Receiver<(u64, Event)>,
@@ -43,7 +49,9 @@ struct Stream {
     opened_ms: u64,
     /// Absent once no more is asked on it. Bounded by the sessions: each has one request under way.
     requests: Option<mpsc::UnboundedSender<KeepAliveRequest>>,
-    under_way: usize,
+    /// The request that each session has sent on it and that has no answer. It is the only one, so
+    /// that an answer is to that one: a session that gives a request up asks on another stream.
+    asked: BTreeMap<SessionId, Asked>,
     served_ms: Option<u64>,
     reader: AbortHandle,
 }
@@ -75,7 +83,7 @@ impl Streams {
             pool,
             next_number: 0,
             current: None,
-            left: None,
+            left: VecDeque::new(),
             sender,
             events,
         }
@@ -109,7 +117,7 @@ impl Streams {
             node,
             opened_ms: now_ms,
             requests: Some(requests),
-            under_way: 0,
+            asked: BTreeMap::new(),
             served_ms: None,
             reader: reader.abort_handle(),
         }
@@ -120,15 +128,15 @@ impl Streams {
     pub(super) fn room(&self, probes: usize) -> usize {
         match &self.current {
             Some(current) if current.served_ms.is_some() => usize::MAX,
-            Some(current) => probes.saturating_sub(current.under_way),
+            Some(current) => probes.saturating_sub(current.asked.len()),
             None => probes,
         }
     }
 
     /// Sends on the stream in use.
-    pub(super) fn send(&mut self, request: KeepAliveRequest) {
+    pub(super) fn send(&mut self, id: SessionId, asked: Asked, request: KeepAliveRequest) {
         if let Some(current) = &mut self.current {
-            current.under_way += 1;
+            current.asked.insert(id, asked);
             if let Some(requests) = &current.requests {
                 // A stream that has ended says so by its event.
                 drop(requests.send(request));
@@ -136,10 +144,16 @@ impl Streams {
         }
     }
 
-    /// A request on that stream is not awaited any more.
-    pub(super) fn settled(&mut self, number: u64) {
-        if let Some(stream) = self.stream(number) {
-            stream.under_way = stream.under_way.saturating_sub(1);
+    /// What the session asked on that stream, now that there is an answer; also when it was given
+    /// up meanwhile.
+    pub(super) fn answered(&mut self, number: u64, id: SessionId) -> Option<Asked> {
+        self.stream(number)?.asked.remove(&id)
+    }
+
+    /// No answer counts for that session any more.
+    pub(super) fn forget(&mut self, id: SessionId) {
+        for stream in self.current.iter_mut().chain(&mut self.left) {
+            stream.asked.remove(&id);
         }
     }
 
@@ -165,39 +179,48 @@ impl Streams {
         (aged || elsewhere()).then_some(current.number)
     }
 
-    /// Nothing more is asked on that stream; what is under way is awaited. The stream that is
-    /// given up for it, if any.
+    /// Nothing more is asked on that stream; what is under way is awaited. The stream that is not
+    /// listened to any more for it, if any.
     pub(super) fn leave(&mut self, number: u64) -> Option<u64> {
         let mut stream = self.current.take_if(|stream| stream.number == number)?;
         // The node answers what it has, and ends the stream.
         stream.requests = None;
-        self.left.replace(stream).map(|stream| stream.number)
+        self.left.push_back(stream);
+        if self.left.len() <= LEFT_MAX {
+            return None;
+        }
+        self.left.pop_front().map(|stream| stream.number)
     }
 
-    /// That stream does not serve. Whether it was the one in use.
-    pub(super) fn failed(&mut self, number: u64, status: Option<&Status>) -> bool {
-        drop(self.left.take_if(|stream| stream.number == number));
-        let Some(stream) = self.current.take_if(|stream| stream.number == number) else {
-            return false;
-        };
-        match status {
-            Some(status) => {
-                let _ = self.pool.judge(&stream.node, status);
-            }
-            None => self.pool.unanswered(&stream.node),
+    /// That stream has ended, or its node does not serve. Whether it was the one in use.
+    pub(super) fn failed(&mut self, number: u64, status: &Status) -> bool {
+        self.left.retain(|stream| stream.number != number);
+        let failed = self.current.take_if(|stream| stream.number == number);
+        if let Some(stream) = &failed {
+            let _ = self.pool.judge(&stream.node, status);
         }
-        true
+        failed.is_some()
+    }
+
+    /// The node of that stream has not answered in time. Whether it is the one in use; then it is
+    /// to be left.
+    pub(super) fn unanswered(&self, number: u64) -> bool {
+        let current = self.current.as_ref();
+        let current = current.filter(|stream| stream.number == number);
+        if let Some(stream) = current {
+            self.pool.unanswered(&stream.node);
+        }
+        current.is_some()
     }
 
     /// Nobody needs a stream.
     pub(super) fn close(&mut self) {
         self.current = None;
-        self.left = None;
+        self.left.clear();
     }
 
     fn stream(&mut self, number: u64) -> Option<&mut Stream> {
-        let streams = [self.current.as_mut(), self.left.as_mut()];
-        let mut streams = streams.into_iter().flatten();
+        let mut streams = self.current.iter_mut().chain(&mut self.left);
         streams.find(|stream| stream.number == number)
     }
 }

@@ -21,7 +21,7 @@ use crate::node::leases::{Leases, RenewError, Renewal};
 const TICK_MS: u64 = 50;
 const GAP_MAX: Duration = Duration::from_millis(250);
 /// Keepalives share leadership checks so far apart at most.
-const CHECK_MS: u64 = 100;
+pub(super) const CHECK_MS: u64 = 100;
 /// By so much a planted leader counts too early.
 const TOO_EARLY: Duration = Duration::from_millis(700);
 const DAY_MS: u64 = 24 * 3_600 * 1_000;

@@ -178,7 +178,7 @@ impl History {
             if loss == Loss::Expired && !record.closed {
                 return Err(format!("told of an end that was none: {record:?}"));
             }
-            if kind == Kind::Calm {
+            if kind.keeps_all() {
                 return Err(format!("lost in a healthy network: {record:?}"));
             }
         }

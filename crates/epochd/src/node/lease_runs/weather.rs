@@ -7,6 +7,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use super::RUN_MS;
+use super::cluster::CHECK_MS;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +25,18 @@ pub(super) enum Kind {
     Refusals,
     /// Answers are late, each for itself, and nodes stop hearing the client.
     Late,
+    /// Nothing, but the nodes are far away: no session may be lost at round trips of up to a third
+    /// of its TTL.
+    Far,
     /// All of it, and nodes pause, messages get lost or late, and the log fails.
     Storm,
+}
+
+impl Kind {
+    /// Whether no session may be lost in it.
+    pub(super) fn keeps_all(self) -> bool {
+        matches!(self, Self::Calm | Self::Far)
+    }
 }
 
 /// How a cut shows.
@@ -81,6 +92,7 @@ pub(super) struct Weather {
     pub(super) nodes: usize,
     /// Nodes without the lead pass keepalives on; else they refuse them.
     pub(super) forwards: bool,
+    pub(super) delay_ms_min: u64,
     pub(super) delay_ms_max: u64,
     pub(super) cuts: Vec<Cut>,
     /// Of the client, in order.
@@ -100,13 +112,14 @@ pub(super) struct Weather {
 
 impl Weather {
     pub(super) fn draw(random: &mut StdRng) -> Self {
-        let kind = match random.random_range(0..9) {
+        let kind = match random.random_range(0..10) {
             0 => Kind::Calm,
             1 => Kind::Cuts,
             2 => Kind::Elections,
             3 => Kind::Pauses,
             4 => Kind::Refusals,
             5 => Kind::Late,
+            6 => Kind::Far,
             _ => Kind::Storm,
         };
         let nodes = random.random_range(2..=3);
@@ -127,11 +140,20 @@ impl Weather {
             _ => Vec::new(),
         };
         let changes = is(Kind::Elections);
+        let delay_ms_min = match kind {
+            Kind::Far => random.random_range(20..400),
+            _ => 0,
+        };
         Self {
             kind,
             nodes,
             forwards: random.random_range(0..2) == 0,
-            delay_ms_max: random.random_range(1..if kind == Kind::Storm { 500 } else { 30 }),
+            delay_ms_min,
+            delay_ms_max: match kind {
+                Kind::Storm => random.random_range(1..500),
+                Kind::Far => delay_ms_min + 10,
+                _ => random.random_range(1..30),
+            },
             cuts,
             pauses,
             election_ms_max: if changes {
@@ -147,7 +169,12 @@ impl Weather {
             node_pause_ms_max: match kind {
                 Kind::Calm => 400,
                 Kind::Storm => random.random_range(1..6_000),
-                Kind::Cuts | Kind::Elections | Kind::Pauses | Kind::Refusals | Kind::Late => 0,
+                Kind::Cuts
+                | Kind::Elections
+                | Kind::Pauses
+                | Kind::Refusals
+                | Kind::Late
+                | Kind::Far => 0,
             },
             log_ms_max: if kind == Kind::Storm { 600 } else { 20 },
             late_one_in: (kind == Kind::Late).then(|| random.random_range(2..6)),
@@ -155,6 +182,17 @@ impl Weather {
             close_ms: (is(Kind::Refusals) && random.random_range(0..2) == 0)
                 .then(|| random.random_range(3_000..RUN_MS)),
         }
+    }
+
+    /// How long a keepalive takes at most with nothing failing: both ways, by way of a follower, and
+    /// the leadership check.
+    fn round_trip_ms_max(&self) -> u64 {
+        2 * self.delay_ms_max + 20 + CHECK_MS
+    }
+
+    /// When the client begins at the earliest: nodes that are only far away have a leader by then.
+    pub(super) fn begin_ms(&self) -> u64 {
+        if self.kind == Kind::Far { 1_000 } else { 0 }
     }
 
     /// How many sessions the client has.
@@ -169,6 +207,9 @@ impl Weather {
     pub(super) fn session(&self, random: &mut StdRng) -> (OpenOptions, u64) {
         let ttl_ms = match self.kind {
             Kind::Calm | Kind::Late => random.random_range(4_000..8_000),
+            // Where nodes do not pass it on, an Open takes one round trip more.
+            Kind::Far if self.forwards => (3 * self.round_trip_ms_max()).max(1_000),
+            Kind::Far => (4 * self.round_trip_ms_max()).max(1_000),
             _ => random.random_range(1_000..8_000),
         };
         let options = OpenOptions::new(Duration::from_millis(ttl_ms));

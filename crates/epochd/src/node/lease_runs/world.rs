@@ -194,7 +194,8 @@ impl World {
 
     /// When what is sent now arrives; the error is the time of the loss, if anybody hears of it.
     fn transit(&mut self, node: usize, direction: Direction) -> Result<u64, Option<u64>> {
-        let mut arrives_ms = self.now_ms + self.draw(self.weather.delay_ms_max);
+        let (min_ms, max_ms) = (self.weather.delay_ms_min, self.weather.delay_ms_max);
+        let mut arrives_ms = self.now_ms + min_ms + self.draw(max_ms - min_ms);
         if direction == Direction::ToClient && self.one_in(self.weather.late_one_in) {
             arrives_ms += self.draw(3_000);
         }
