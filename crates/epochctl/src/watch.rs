@@ -65,7 +65,8 @@ async fn print(watch: &mut Watch, output: Output) -> Result<(), Ended> {
     loop {
         let event = watch.next().await.map_err(Ended::Watch)?;
         let json = v1::Event::from(event.clone());
-        if !output.line(&json, || line(&event)).map_err(Ended::Here)? {
+        let is_read = output.line(&json, || line(&event)).await;
+        if !is_read.map_err(Ended::Here)? {
             return Ok(());
         }
     }
