@@ -16,7 +16,7 @@ pub(crate) async fn watch(
     output: Output,
     command: args::Watch,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::install()?;
+    let mut signals = Signals::ending()?;
     let (watched, list) = match (command.scope, command.prefix) {
         (Some(scope), _) => {
             let list = format!("epochctl list -o json --prefix '{scope}'");
