@@ -20,6 +20,7 @@ pub mod json_client;
 pub mod keeper;
 pub mod load;
 pub mod node_log;
+pub mod pipe;
 pub mod ports;
 pub mod proxy;
 pub mod report;

@@ -60,6 +60,47 @@ impl Shell {
         Ok(Running(child))
     }
 
+    /// A command whose stdout and stderr are somebody else's.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_into(&self, args: &[&str], stdout: Stdio, stderr: Stdio) -> Result<Running> {
+        let mut command = self.command(args)?;
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {args:?}"))?;
+        Ok(Running(child))
+    }
+
+    /// A command that is started to ignore signals, such as `HUP INT`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_ignoring(&self, signals: &str, args: &[&str]) -> Result<Running> {
+        let command = epochctl(&self.endpoints, args)?;
+        let command = command.as_std();
+        let mut shell = tokio::process::Command::new("sh");
+        let script = format!("trap '' {signals}; exec \"$0\" \"$@\"");
+        shell
+            .args(["-c", &script])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let child = shell
+            .spawn()
+            .with_context(|| format!("starting {args:?}"))?;
+        Ok(Running(child))
+    }
+
     /// A command that has to succeed, with `input` on its stdin; its result as JSON.
     ///
     /// # Errors

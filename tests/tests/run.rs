@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_tests::cluster::number;
+use epoch_tests::cluster::{Cluster, number};
+use epoch_tests::pipe::FullPipe;
+use epoch_tests::proxy::{Pass, Proxies};
 use epoch_tests::shell::{Running, Shell};
 use epoch_tests::wait;
 use rustix::process::Signal;
@@ -28,10 +31,19 @@ impl Jobs {
 
     /// Starts `run job` of a script, which finds the folder as `$DIR`.
     fn start(&self, settings: &[&str], script: &str) -> Result<Running> {
+        self.with_arguments(settings, script, |args| self.shell.start(args))
+    }
+
+    fn with_arguments(
+        &self,
+        settings: &[&str],
+        script: &str,
+        start: impl FnOnce(&[&str]) -> Result<Running>,
+    ) -> Result<Running> {
         let script = format!("DIR='{}'; {script}", self.folder.display());
         let head = ["run", "job", "--holder", "runner", "--ttl", "2s"];
         let tail = ["--", "sh", "-c", &script];
-        self.shell.start(&[&head[..], settings, &tail].concat())
+        start(&[&head[..], settings, &tail].concat())
     }
 
     /// What the script has written to a file of the folder, once the line is whole.
@@ -162,6 +174,45 @@ async fn it_waits_for_its_turn_with_what_it_was_told_and_can_be_ended_meanwhile(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_opens_when_it_is_not_wanted_any_more_is_closed() -> Result<()> {
+    let mut cluster = Cluster::init()?;
+    let proxies = Proxies::install(&mut cluster).await?;
+    for id in cluster.ids() {
+        cluster.start_node(id)?;
+    }
+    cluster.all_ready().await?;
+    let mut direct = Shell::of(cluster);
+    // It is open, and the answer does not come.
+    proxies.pass(Pass::Requests);
+    let endpoints = proxies.endpoints();
+    let run = [
+        "--endpoints",
+        &endpoints,
+        "run",
+        "job",
+        "--holder",
+        "runner",
+    ];
+    let running = direct.start(&[&run[..], &["--ttl", "10m", "--", "true"]].concat())?;
+    let sessions = async |count: usize| {
+        wait::until("so many sessions are there", async || {
+            let list = direct.json(&["session", "list"]).await?;
+            let found = list["sessions"].as_array().map_or(0, Vec::len);
+            ensure!(found == count, "it is {list}");
+            Ok(())
+        })
+        .await
+    };
+    sessions(1).await?;
+    running.signal(Signal::TERM)?;
+    proxies.pass(Pass::All);
+    let ran = running.ended().await?;
+    ensure!(ran.code == Some(125), "{ran:?}");
+    sessions(0).await?;
+    direct.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn signals_are_passed_on_and_the_command_ends_as_it_likes() -> Result<()> {
     let mut jobs = Jobs::new().await?;
     for (signal, name, code) in [
@@ -180,6 +231,45 @@ async fn signals_are_passed_on_and_the_command_ends_as_it_likes() -> Result<()> 
         jobs.is_free().await?;
         jobs.forget("ready")?;
     }
+    jobs.shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_of_the_commands_own_are_passed_on_and_end_nothing() -> Result<()> {
+    let mut jobs = Jobs::new().await?;
+    // Longer than the grace.
+    let script = format!(
+        "for name in USR1 USR2; do
+            trap \"sleep 0.3; echo got > $DIR/$name\" $name
+        done; {STAY}"
+    );
+    let running = jobs.start(&["--grace", "100ms"], &script)?;
+    jobs.word("ready").await?;
+    for (signal, name) in [(Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
+        running.signal(signal)?;
+        jobs.word(name).await?;
+    }
+    running.signal(Signal::TERM)?;
+    let ran = running.ended().await?;
+    ensure!(ran.code == Some(143), "{ran:?}");
+    jobs.is_free().await?;
+    jobs.shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_was_started_to_ignore_it_and_the_command_ignore() -> Result<()> {
+    let mut jobs = Jobs::new().await?;
+    let script = format!("kill -HUP $$; kill -INT $$; {STAY}");
+    let running = jobs.with_arguments(&[], &script, |args| {
+        jobs.shell.start_ignoring("HUP INT", args)
+    })?;
+    jobs.word("ready").await?;
+    running.signal(Signal::HUP)?;
+    running.signal(Signal::INT)?;
+    running.signal(Signal::TERM)?;
+    let ran = running.ended().await?;
+    ensure!(ran.code == Some(143), "{ran:?}");
+    jobs.is_free().await?;
     jobs.shell.cluster.unharmed()
 }
 
@@ -288,6 +378,25 @@ async fn a_revoked_grant_ends_the_whole_group() -> Result<()> {
     ensure!(number(&granted, "epoch")? > number(&revoked, "epoch")?);
     let state = jobs.shell.json(&["get", "job"]).await?;
     assert_eq!(state["epoch"], granted["epoch"], "{state}");
+    jobs.shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_ends_the_whole_group_also_when_nobody_reads_what_is_said() -> Result<()> {
+    let mut jobs = Jobs::new().await?;
+    let pipe = FullPipe::new()?;
+    // The shell tells there of children that signals have ended, and would wait too.
+    let family = format!("exec 2> /dev/null; {FAMILY}");
+    let running = jobs.with_arguments(&["--grace", "200ms"], &family, |args| {
+        jobs.shell.start_into(args, Stdio::null(), pipe.end()?)
+    })?;
+    jobs.word("ready").await?;
+    jobs.shell.json(&["revoke", "job"]).await?;
+    let ran = running.ended().await?;
+    ensure!(ran.code == Some(124), "{ran:?}");
+    jobs.word("told").await?;
+    jobs.is_gone("ready").await?;
+    jobs.is_gone("child").await?;
     jobs.shell.cluster.unharmed()
 }
 

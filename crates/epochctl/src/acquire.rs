@@ -97,7 +97,7 @@ async fn waiting(
     request: v1::AcquireRequest,
 ) -> Result<Result<v1::Grant, Error>, Failure> {
     // Before there is a wait to be cancelled.
-    let mut signals = Signals::install()?;
+    let mut signals = Signals::ending()?;
     let cancel = v1::CancelWaitRequest {
         scope: request.scope.clone(),
         session_id: request.session_id.clone(),

@@ -7,6 +7,7 @@ mod args;
 mod cluster;
 mod exit;
 mod held;
+mod messages;
 mod output;
 mod record;
 mod run;
@@ -29,6 +30,12 @@ use crate::exit::Failure;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    let code = run_to_the_end();
+    messages::flush();
+    code
+}
+
+fn run_to_the_end() -> ExitCode {
     let given: Vec<_> = std::env::args_os()
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();

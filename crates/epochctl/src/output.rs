@@ -1,16 +1,16 @@
 //! Data on stdout, messages on stderr.
 
+use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 
 use crate::args::Format;
 use crate::exit::Failure;
+use crate::messages;
 
 /// Prints results and failures in the chosen format.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +37,26 @@ impl Output {
         table: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         // A reader that has gone away (`| head`) has had what it wanted.
-        self.line(message, table).map(drop)
+        print(self.text(message, table)?.as_bytes()).map(drop)
     }
 
-    /// The same; false when nobody reads any more.
-    pub(crate) fn line(
+    /// The same, once there is room for it; false when nobody reads any more. It may be dropped
+    /// while it waits, and then its process may end.
+    pub(crate) async fn line(
         self,
         message: &impl Serialize,
         table: impl FnOnce() -> String,
     ) -> Result<bool, Failure> {
+        let line = self.text(message, table)?;
+        let printed = spawn_blocking(move || print(line.as_bytes())).await;
+        printed.map_err(|error| unwritable(&error))?
+    }
+
+    fn text(
+        self,
+        message: &impl Serialize,
+        table: impl FnOnce() -> String,
+    ) -> Result<String, Failure> {
         let text = match self.format {
             Format::Table => table(),
             Format::Json => serde_json::to_string(message).map_err(|error| {
@@ -55,7 +66,7 @@ impl Output {
                 )
             })?,
         };
-        print(format!("{text}\n").as_bytes())
+        Ok(format!("{text}\n"))
     }
 
     /// Prints `message` as one line of JSON, or else bytes as they are.
@@ -66,15 +77,14 @@ impl Output {
         }
     }
 
-    /// Says something beside the result.
+    /// Says something beside the result. Whether it is read is not waited for.
     pub(crate) fn note(self, text: &str) {
-        say(format!("note: {text}"));
+        messages::say(format!("note: {text}"));
     }
 
     /// Prints a failure, and gives its exit code.
     pub(crate) fn failure(self, failure: &Failure) -> ExitCode {
-        // The exit code tells it too, should nobody be listening.
-        say(self.failure_text(failure));
+        messages::say(self.failure_text(failure));
         failure.exit_code()
     }
 
@@ -102,30 +112,19 @@ impl Output {
     }
 }
 
-/// Writes a line to stderr. Where nobody reads that, it is not waited for: a command that has lost
-/// its grant has to be ended, whoever listens.
-fn say(line: String) {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let (sender, written) = mpsc::channel();
-    thread::spawn(move || {
-        drop(writeln!(std::io::stderr(), "{line}"));
-        let _ = sender.send(());
-    });
-    // Written or not.
-    let _ = written.recv_timeout(PATIENCE);
-}
-
 /// Writes to stdout; false when nobody reads any more.
 fn print(bytes: &[u8]) -> Result<bool, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => {
-            let message = format!("cannot write to stdout: {error}");
-            Err(Failure::local(message, "check where it goes"))
-        }
+        Err(error) => Err(unwritable(&error)),
     }
+}
+
+fn unwritable(error: &impl Display) -> Failure {
+    let message = format!("cannot write to stdout: {error}");
+    Failure::local(message, "check where it goes")
 }
 
 /// Names and values, one pair a line.

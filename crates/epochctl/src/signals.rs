@@ -1,44 +1,85 @@
-//! The signals that ask this process to end.
+//! The signals that this process does not leave to the system.
+
+use std::task::Poll;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
 
-/// The signals that ask this process to end. `run` passes them on to its command instead; a wait
-/// and a watch end in order.
+/// Signals that are caught; not those that this process was started to ignore, as by `nohup` or in
+/// the background of a shell. Commands that it starts ignore these too.
 #[derive(Debug)]
-pub(crate) struct Signals {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hangup: unix::Signal,
-    quit: unix::Signal,
-}
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Catches them from now on.
-    pub(crate) fn install() -> Result<Self, Failure> {
-        let install = |kind| {
-            unix::signal(kind).map_err(|error| {
-                Failure::local(format!("cannot catch signals: {error}"), "try again")
-            })
-        };
-        Ok(Self {
-            interrupt: install(SignalKind::interrupt())?,
-            terminate: install(SignalKind::terminate())?,
-            hangup: install(SignalKind::hangup())?,
-            quit: install(SignalKind::quit())?,
-        })
+    /// Those that ask this process to end. `run` passes them on to its command instead; a wait and
+    /// a watch end in order.
+    pub(crate) fn ending() -> Result<Self, Failure> {
+        Self::catch(&[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT])
+    }
+
+    /// Those with a meaning of the command's own, for `run`.
+    pub(crate) fn of_the_command() -> Result<Self, Failure> {
+        Self::catch(&[Signal::USR1, Signal::USR2])
+    }
+
+    fn catch(signals: &[Signal]) -> Result<Self, Failure> {
+        // Where it is not told, none is.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored(&status);
+        let heeded = signals
+            .iter()
+            .filter(|signal| ignored & bit(**signal) == 0)
+            .map(|signal| {
+                let stream = unix::signal(SignalKind::from_raw(signal.as_raw()));
+                Ok((*signal, stream?))
+            });
+        let caught: std::io::Result<_> = heeded.collect();
+        let caught = caught.map_err(|error| {
+            Failure::local(format!("cannot catch signals: {error}"), "try again")
+        })?;
+        Ok(Self(caught))
     }
 
     /// The next one.
     pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            Some(()) = self.interrupt.recv() => Signal::INT,
-            Some(()) = self.terminate.recv() => Signal::TERM,
-            Some(()) = self.hangup.recv() => Signal::HUP,
-            Some(()) = self.quit.recv() => Signal::QUIT,
-            else => std::future::pending().await,
-        }
+        std::future::poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                if stream.poll_recv(context) == Poll::Ready(Some(())) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The signals that a process ignores, a bit each, by its status in `/proc`.
+fn ignored(status: &str) -> u64 {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .map(str::trim);
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok())
+        .unwrap_or(0)
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_status() {
+        let mask = ignored("SigBlk:\t0000000000004000\nSigIgn:\t0000000000000003\nSigCgt:\t0\n");
+        let is_ignored = |signal| mask & bit(signal) != 0;
+        assert!(is_ignored(Signal::HUP) && is_ignored(Signal::INT));
+        assert!(!is_ignored(Signal::QUIT) && !is_ignored(Signal::TERM));
+        assert_eq!(ignored(""), 0);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) async fn watch(
     output: Output,
     command: args::Watch,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::install()?;
+    let mut signals = Signals::ending()?;
     let (watched, list) = match (command.scope, command.prefix) {
         (Some(scope), _) => {
             let list = format!("epochctl list -o json --prefix '{scope}'");
@@ -65,7 +65,8 @@ async fn print(watch: &mut Watch, output: Output) -> Result<(), Ended> {
     loop {
         let event = watch.next().await.map_err(Ended::Watch)?;
         let json = v1::Event::from(event.clone());
-        if !output.line(&json, || line(&event)).map_err(Ended::Here)? {
+        let is_read = output.line(&json, || line(&event)).await;
+        if !is_read.map_err(Ended::Here)? {
             return Ok(());
         }
     }

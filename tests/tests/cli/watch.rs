@@ -1,7 +1,10 @@
 //! What happens to grants, as it happens; and lists by holder.
 
+use std::process::Stdio;
+
 use anyhow::{Context as _, Result, ensure};
 use epoch_tests::cluster::{Cluster, number, text};
+use epoch_tests::pipe::FullPipe;
 use epoch_tests::shell::{Shell, next_json};
 use epoch_tests::wait;
 use rustix::process::Signal;
@@ -43,6 +46,69 @@ async fn a_watch_prints_a_line_an_event_until_it_is_interrupted() -> Result<()> 
     // Nobody reads any more: the next event ends it.
     drop(lines);
     shell.acquire("w/1", &a).await?;
+    let ended = watching.ended().await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_nobody_reads_can_be_ended() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let a = shell.session("a").await?;
+    shell.acquire("s", &a).await?;
+    let list = shell.json(&["list"]).await?;
+    let mut pipe = FullPipe::new()?;
+    pipe.take_a_page()?;
+    let room = pipe.room()?;
+    let watch = ["watch", "s", "--after", text(&list, "cursor")?];
+    let watching = shell.start_into(&watch, pipe.end()?, Stdio::null())?;
+    // Events of one length.
+    let next = ["acquire", "s", "--session", &a, "--reissue"];
+    shell.json(&next).await?;
+    let line = wait::until("a line is written", async || {
+        let line = room - pipe.room()?;
+        ensure!(line > 0, "none is");
+        Ok(line)
+    })
+    .await?;
+    wait::until("another line finds no room", async || {
+        shell.json(&next).await?;
+        let room = pipe.room()?;
+        ensure!(room < line, "there is room for {room} bytes");
+        Ok(())
+    })
+    .await?;
+    // It gets to the first while these are made.
+    for _event in 0..3 {
+        shell.json(&next).await?;
+    }
+    watching.signal(Signal::TERM)?;
+    let ended = watching.ended().await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_was_started_to_ignore_hangups_goes_on_after_one() -> Result<()> {
+    let mut shell = Shell::new().await?;
+    let a = shell.session("a").await?;
+    let list = shell.json(&["list"]).await?;
+    let watch = [
+        "-o",
+        "json",
+        "watch",
+        "s",
+        "--after",
+        text(&list, "cursor")?,
+    ];
+    let mut watching = shell.start_ignoring("HUP", &watch)?;
+    let mut lines = watching.lines()?;
+    shell.acquire("s", &a).await?;
+    assert_eq!(text(&next_json(&mut lines).await?, "kind")?, "granted");
+    watching.signal(Signal::HUP)?;
+    shell.json(&["revoke", "s"]).await?;
+    assert_eq!(text(&next_json(&mut lines).await?, "kind")?, "revoked");
+    watching.signal(Signal::TERM)?;
     let ended = watching.ended().await?;
     ensure!(ended.code == Some(0), "{ended:?}");
     shell.cluster.unharmed()

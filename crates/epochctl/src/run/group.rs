@@ -8,14 +8,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use epoch_client::Grant;
-use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
-    test_kill_process_group, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper, wait,
 };
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::sleep;
 
+use super::members::Members;
 use crate::exit::{Failure, RUN_CANNOT_EXECUTE, RUN_FAILED, RUN_NOT_FOUND};
 
 /// How often it is looked whether the rest of the group has ended: nothing tells when processes
@@ -30,6 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Group {
     id: Pid,
+    members: Members,
     children: unix::Signal,
     code: Option<u8>,
     is_gone: bool,
@@ -96,8 +96,10 @@ impl Group {
             let program = program.display();
             Failure::local(format!("cannot run {program}: {error}"), next).with_code(code)
         })?;
+        let id = Pid::from_child(&child);
         Ok(Self {
-            id: Pid::from_child(&child),
+            id,
+            members: Members::of(id),
             children,
             code: None,
             is_gone: false,
@@ -114,7 +116,7 @@ impl Group {
                 None => {
                     self.children.recv().await;
                 }
-                Some(code) if self.nobody_is_left() => {
+                Some(code) if self.members.are_gone() => {
                     self.is_gone = true;
                     return Ended::All(code);
                 }
@@ -132,16 +134,16 @@ impl Group {
         }
     }
 
-    fn nobody_is_left(&self) -> bool {
-        // Who may not be signalled is there all the same.
-        test_kill_process_group(self.id) == Err(Errno::SRCH)
-    }
-
-    /// Passes a signal on to the whole group, also to those in it that are stopped.
+    /// Passes a signal on to the whole group.
     pub(crate) fn signal(&self, signal: Signal) {
         // It fails where nobody is left to get it, and that is as good.
         let _nobody_left = kill_process_group(self.id, signal);
-        let _nobody_left = kill_process_group(self.id, Signal::CONT);
+    }
+
+    /// Tells the whole group to end by a signal, also those in it that are stopped.
+    pub(crate) fn end(&self, signal: Signal) {
+        self.signal(signal);
+        self.signal(Signal::CONT);
     }
 }
 
@@ -149,7 +151,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         if !self.is_gone {
             // Nobody looks after it any more.
-            self.signal(Signal::KILL);
+            self.end(Signal::KILL);
         }
     }
 }
@@ -166,6 +168,7 @@ fn code(status: WaitStatus) -> u8 {
 mod tests {
     use std::io::Read as _;
 
+    use rustix::process::kill_process;
     use tokio::sync::{Mutex, MutexGuard};
 
     use super::*;
@@ -223,8 +226,23 @@ mod tests {
         // Stopped: it has to be woken to be told.
         let (mut group, _one) = shell("sleep 600 & kill -STOP $!; exit 3").await;
         assert_eq!(group.ended().await, Ended::Command);
-        group.signal(Signal::TERM);
+        group.end(Signal::TERM);
         assert_eq!(group.ended().await, Ended::All(3));
+    }
+
+    #[tokio::test]
+    async fn one_that_has_ended_and_is_not_reaped_by_a_parent_outside_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("parent");
+        // It waits until the child has ended, in a session of its own, and never reaps it.
+        let script = format!(
+            "(sh -c 'exit 0' & exec setsid sh -c 'echo $$ > {}; exec sleep 600') & exit 3",
+            file.display()
+        );
+        let (mut group, _one) = shell(&script).await;
+        while group.ended().await != Ended::All(3) {}
+        let parent = written(&file).await.trim().parse().unwrap();
+        kill_process(Pid::from_raw(parent).unwrap(), Signal::KILL).unwrap();
     }
 
     #[tokio::test]
@@ -237,9 +255,9 @@ mod tests {
         );
         let (mut group, _one) = shell(&script).await;
         written(&file).await;
-        group.signal(Signal::TERM);
+        group.end(Signal::TERM);
         assert_eq!(group.ended().await, Ended::Command);
-        group.signal(Signal::KILL);
+        group.end(Signal::KILL);
         assert_eq!(group.ended().await, Ended::All(128 + 15));
     }
 
@@ -253,7 +271,7 @@ mod tests {
         );
         let (mut group, _one) = shell(&script).await;
         written(&file).await;
-        group.signal(Signal::INT);
+        group.end(Signal::INT);
         assert_eq!(group.ended().await, Ended::All(9));
     }
 

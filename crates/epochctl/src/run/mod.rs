@@ -2,9 +2,11 @@
 
 mod cert_file;
 mod group;
+mod members;
 mod supervise;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,9 @@ use cert_file::CertFile;
 use group::Group;
 use supervise::supervise;
 
+/// How long a session that is no longer wanted may take to open, to be closed; then it expires.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// How long the end of the session may take once the command has ended; then it expires.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -32,15 +37,27 @@ const FRESHEN_EVERY: Duration = Duration::from_secs(60);
 pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<ExitCode, Failure> {
     let failed = |failure: Failure| failure.with_code(RUN_FAILED);
     // Before anything is held, so that no signal ends this process and leaves the command alone.
-    let mut signals = Signals::install().map_err(failed)?;
+    let mut signals = Signals::ending().map_err(failed)?;
+    // Those that come before there is a command are nobody's.
+    drop(Signals::of_the_command().map_err(failed)?);
+    let mut opening = pin!(client.open_session(&command.holder, command.ttl));
     let session = tokio::select! {
         biased;
-        signal = signals.next() => return Err(interrupted(signal)),
-        session = client.open_session(&command.holder, command.ttl) => {
-            session.map_err(Failure::from).map_err(failed)?
+        signal = signals.next() => {
+            // It may be open already, and nobody would know it.
+            if let Ok(Ok(session)) = timeout(OPEN_TIMEOUT, opening).await {
+                close(&session, output).await;
+            }
+            return Err(interrupted(signal));
         }
+        session = &mut opening => session.map_err(Failure::from).map_err(failed)?,
     };
     let ended = in_session(&session, output, &command, &mut signals).await;
+    close(&session, output).await;
+    ended
+}
+
+async fn close(session: &Session, output: Output) {
     if session.loss().is_none() {
         match timeout(CLOSE_TIMEOUT, session.close()).await {
             Ok(Ok(_closed)) => {}
@@ -48,7 +65,6 @@ pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<
             Err(_elapsed) => output.note("the session was not closed in time, and expires"),
         }
     }
-    ended
 }
 
 async fn in_session(
@@ -65,9 +81,18 @@ async fn in_session(
         grant = acquire(session, command) => grant.map_err(Failure::from).map_err(failed)?,
     };
     let file = CertFile::new(&grant.certificate()).map_err(|error| failed(unwritable(&error)))?;
+    let mut of_the_command = Signals::of_the_command().map_err(failed)?;
     let mut group = Group::start(&command.command, &grant, file.path())?;
+    let supervised = supervise(
+        &mut group,
+        &grant,
+        signals,
+        &mut of_the_command,
+        command.grace,
+        output,
+    );
     let code = tokio::select! {
-        code = supervise(&mut group, &grant, signals, command.grace, output) => code,
+        code = supervised => code,
         never = keep_fresh(&grant, &file, output) => match never {},
     };
     // What was done last may have come after the loss.

@@ -13,12 +13,14 @@ use crate::signals::Signals;
 /// Returns the command's exit code once nobody of its group is left.
 ///
 /// The group is told to stop when the grant is lost, and when the command has ended and has left
-/// others behind; a signal to this process is passed on as it is. After the first of these the
-/// group has the grace to end; then it is killed.
+/// others behind; a signal to this process that asks it to end is passed on as it is. After the
+/// first of these the group has the grace to end; then it is killed. The signals with a meaning of
+/// the command's own are passed on, and that is all.
 pub(super) async fn supervise(
     group: &mut Group,
     grant: &Grant,
     signals: &mut Signals,
+    of_the_command: &mut Signals,
     grace: Duration,
     output: Output,
 ) -> u8 {
@@ -32,24 +34,25 @@ pub(super) async fn supervise(
             ended = group.ended() => match ended {
                 Ended::All(code) => return code,
                 Ended::Command => {
-                    group.signal(Signal::TERM);
+                    group.end(Signal::TERM);
                     output.note("the command has ended; what it left behind is told to stop");
                     kill_at = kill_at.or_else(after_grace);
                 }
             },
             () = grant.lost(), if !is_lost => {
                 is_lost = true;
-                group.signal(Signal::TERM);
+                group.end(Signal::TERM);
                 output.note("the grant is lost; the command is told to stop");
                 kill_at = kill_at.or_else(after_grace);
             }
+            signal = of_the_command.next() => group.signal(signal),
             signal = signals.next() => {
-                group.signal(signal);
+                group.end(signal);
                 kill_at = kill_at.or_else(after_grace);
             }
             () = moment(kill_at), if !is_killed => {
                 is_killed = true;
-                group.signal(Signal::KILL);
+                group.end(Signal::KILL);
                 output.note("the grace is over; the command is killed");
             }
         }
