@@ -219,3 +219,9 @@ pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, OpenOptions, Option
 pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
 pub use watch::{Watch, Watched};
+
+pub use epoch_core::{
+    Cursor, Epoch, Holder, Incarnation, IntentId, Position, Reason, RequestId, Scope, SessionHash,
+    SessionId,
+};
+pub use epoch_proto::v1;
