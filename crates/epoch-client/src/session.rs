@@ -29,6 +29,9 @@ pub enum Loss {
     /// No keepalive was acknowledged for a TTL: another may hold the scopes by now. Or none can be
     /// sent any more, since what sent them has ended.
     Lapsed,
+    /// The cluster did not renew it within its TTL, since [`Session::progress`] was not called
+    /// within the stall limit: the work in it was stuck.
+    Stalled,
     /// It was closed here.
     Closed,
 }
@@ -38,6 +41,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "the cluster has no such session any more",
             Self::Lapsed => "no keepalive was acknowledged within its TTL",
+            Self::Stalled => "it was not renewed within its TTL, for want of progress",
             Self::Closed => "it was closed",
         })
     }
@@ -174,8 +178,8 @@ impl Session {
     }
 
     /// Tells that the work gets on. In a session with a stall limit this must be called at least
-    /// once within that limit, or the session is not renewed and lapses (it is renewed again if this is
-    /// called before that); in others it does nothing.
+    /// once within that limit, or the session is not renewed and ends as [`Loss::Stalled`] (it is
+    /// renewed again if this is called before that); in others it does nothing.
     pub fn progress(&self) {
         let shared = &self.handle.shared;
         if let Some(progress) = &shared.progress {
@@ -273,7 +277,11 @@ impl Shared {
     /// the mark that it was told.
     pub(crate) fn stalled_at(&self, mark: Option<u64>) -> bool {
         self.stalled.store(true, Ordering::SeqCst);
-        self.progress_mark() != mark
+        let progressed = self.progress_mark() != mark;
+        if progressed {
+            self.stalled.store(false, Ordering::SeqCst);
+        }
+        progressed
     }
 
     pub(crate) fn is_stalled(&self) -> bool {
@@ -318,7 +326,10 @@ impl Shared {
 
     pub(crate) fn current_loss(&self) -> Option<Loss> {
         if self.loss.get().is_none() && self.lease().is_lapsed(self.clock.now_ms()) {
-            self.lose(Loss::Lapsed);
+            self.lose(match self.is_stalled() {
+                true => Loss::Stalled,
+                false => Loss::Lapsed,
+            });
         }
         self.loss.get().copied()
     }
