@@ -41,8 +41,8 @@ struct Inner {
     pool: Arc<Pool>,
     options: Options,
     keeper: KeeperSlot,
-    /// Of which a handle is left.
-    sessions: Mutex<BTreeMap<SessionId, Arc<Shared>>>,
+    /// Of which a handle is left; none once the client is shut down.
+    sessions: Mutex<Option<BTreeMap<SessionId, Arc<Shared>>>>,
 }
 
 /// A client for the background task, which does not keep it.
@@ -72,7 +72,7 @@ impl Client {
                 pool: Arc::new(pool),
                 options,
                 keeper: KeeperSlot::default(),
-                sessions: Mutex::new(BTreeMap::new()),
+                sessions: Mutex::new(Some(BTreeMap::new())),
             }),
         })
     }
@@ -85,15 +85,26 @@ impl Client {
         self.inner.keeper.keeper(self)
     }
 
-    pub(crate) fn opened(&self, session: &Arc<Shared>) {
-        self.sessions().insert(session.id, Arc::clone(session));
+    /// An error once the client is shut down.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.sessions().as_ref().map(|_| ()).ok_or_else(shut_down)
+    }
+
+    /// A session was opened; an error if the client was shut down meanwhile.
+    pub(crate) fn opened(&self, session: &Arc<Shared>) -> Result<(), Error> {
+        let mut sessions = self.sessions();
+        let open = sessions.as_mut().ok_or_else(shut_down)?;
+        open.insert(session.id, Arc::clone(session));
+        Ok(())
     }
 
     pub(crate) fn forget(&self, session: SessionId) {
-        self.sessions().remove(&session);
+        if let Some(open) = self.sessions().as_mut() {
+            open.remove(&session);
+        }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Shared>>> {
+    fn sessions(&self) -> MutexGuard<'_, Option<BTreeMap<SessionId, Arc<Shared>>>> {
         let sessions = self.inner.sessions.lock();
         sessions.unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +124,8 @@ impl Client {
     /// Opens a session that keeps itself alive. `ttl`: from 1 s to 24 h, in whole milliseconds.
     ///
     /// # Errors
-    /// As for every call; and when opening took longer than the session lasts.
+    /// As for every call; when opening took longer than the session lasts; and after
+    /// [`Client::shutdown`].
     pub async fn open_session(&self, holder: &Holder, ttl: Duration) -> Result<Session, Error> {
         self.open_session_with(holder, OpenOptions::new(ttl)).await
     }
@@ -131,13 +143,16 @@ impl Client {
     }
 
     /// Closes all sessions that were opened by [`Client::open_session`] and are not lost. All are
-    /// lost here at once, and their grants free in the cluster once this returns.
+    /// lost here at once, and their grants free in the cluster once this returns. From then on this
+    /// client and its clones open no session any more: [`Client::open_session`] fails with
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage). Calls without a session, and watches, go on.
     ///
     /// # Errors
     /// As for every call: the first failure, after all were asked for. What was not closed expires
     /// by itself.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        let mut open: Vec<_> = self.sessions().values().cloned().collect();
+        let sessions = self.sessions().take().unwrap_or_default();
+        let mut open: Vec<_> = sessions.into_values().collect();
         open.retain(|session| session.current_loss().is_none());
         // Nobody may go on working while others are being closed.
         for session in &open {
@@ -168,6 +183,10 @@ impl Client {
         })
         .await
     }
+}
+
+fn shut_down() -> Error {
+    Error::usage("the client was shut down: it opens no sessions any more; connect another one")
 }
 
 fn closed(joined: Option<Result<Result<bool, Error>, JoinError>>) -> Result<(), Error> {

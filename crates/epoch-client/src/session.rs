@@ -93,6 +93,7 @@ impl Session {
         holder: &Holder,
         options: OpenOptions,
     ) -> Result<Self, Error> {
+        client.check()?;
         let ttl_ms = whole_ms("TTL", options.ttl)?;
         let stall_limit = options.stall_limit;
         let stall_limit_ms = stall_limit.map(|limit| whole_ms("stall limit", limit));
@@ -132,7 +133,6 @@ impl Session {
             keeper: keeper.clone(),
         });
         keeper.keep(&shared);
-        client.opened(&shared);
         let session = Self {
             handle: Arc::new(Handle {
                 client,
@@ -140,6 +140,8 @@ impl Session {
                 request_ids: RequestIds::new(),
             }),
         };
+        // Otherwise it is closed as it is dropped here.
+        session.client().opened(session.shared())?;
         session.check()?;
         Ok(session)
     }
