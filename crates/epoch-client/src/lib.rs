@@ -214,7 +214,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use grant::{Grant, GrantLoss};
-pub use holdings::Holding;
+pub use holdings::{Holding, Waiting};
 pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, OpenOptions, Options};
 pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};

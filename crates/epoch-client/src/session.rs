@@ -201,6 +201,30 @@ impl Session {
         self.handle.shared.registry().unclaimed()
     }
 
+    /// As [`Session::unclaimed`], once there are any. They are learnt of by the next keepalive, so
+    /// within a third of the TTL. One of an acquire that is under way here may be among them; those
+    /// that were transferred to a session that did not wait for them have no request id.
+    ///
+    /// Those that are not taken over stay, and are returned again at once.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::SessionLost`] once the session is lost.
+    pub async fn until_unclaimed(&self) -> Result<Vec<Holding>, Error> {
+        let found = self.handle.shared.registry().found();
+        let looking = async {
+            loop {
+                // Before the look, so that nothing is found between the two unnoticed.
+                let notified = found.notified();
+                let unclaimed = self.unclaimed();
+                if !unclaimed.is_empty() {
+                    return Ok(unclaimed);
+                }
+                notified.await;
+            }
+        };
+        self.until_lost(looking).await
+    }
+
     /// Ends the session: its grants are lost at once here, and free in the cluster once this
     /// returns. Whether there still was one to close.
     ///
