@@ -57,6 +57,22 @@ async fn a_session_that_gets_on_again_and_loses_the_network_has_lapsed_and_not_s
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_that_progress_has_overtaken_does_not_count_as_a_stall() {
+    let node = Fake::start().await;
+    let session = open(&paused_client(&[&node])).await;
+    let told = session.shared().progress_mark();
+    session.progress();
+    assert!(session.shared().stalled_at(told));
+    assert!(!session.shared().is_stalled());
+    assert!(
+        !session
+            .shared()
+            .stalled_at(session.shared().progress_mark())
+    );
+    assert!(session.shared().is_stalled());
+}
+
+#[tokio::test(start_paused = true)]
 async fn progress_before_the_ttl_is_up_renews_the_session_at_once() {
     let (node, session) = strict().await;
     for _ in 0..5 {
