@@ -7,7 +7,7 @@ use epoch_proto::{duration, v1};
 
 use crate::error::Error;
 use crate::grant::{Grant, malformed};
-use crate::request_id::{Payload, RequestId};
+use crate::request_id::{Payload, RequestId, Terms};
 use crate::session::Session;
 
 impl Session {
@@ -33,11 +33,7 @@ impl Session {
 
     /// An acquire with more to say than the scope: how long to wait, say.
     pub fn request(&self, scope: &Scope) -> Acquire {
-        Acquire {
-            session: self.clone(),
-            payload: Payload::new(std::slice::from_ref(scope)),
-            wait: Duration::ZERO,
-        }
+        Acquire::new(self, scope.clone())
     }
 
     /// Takes from 1 to 64 scopes, all or none, without waiting. The grants come in the order of
@@ -49,38 +45,56 @@ impl Session {
     /// # Errors
     /// As for [`Session::acquire`].
     pub async fn acquire_many(&self, scopes: &[Scope]) -> Result<Vec<Grant>, Error> {
-        self.check()?;
-        let payload = Payload {
-            many: true,
-            ..Payload::new(scopes)
-        };
-        let id = RequestId::take(self, &payload, false);
-        let request = v1::AcquireManyRequest {
-            scopes: payload.scope_names(),
-            session_id: self.id().to_string(),
-            request_id: id.first(),
-            ..v1::AcquireManyRequest::default()
-        };
-        let granted = id.settle(self.until_lost(self.client().acquire_many(request)).await)?;
-        self.check()?;
-        if granted.grants.len() != scopes.len() {
-            return Err(malformed("it has another number of grants"));
-        }
-        let grants = scopes.iter().zip(granted.grants);
-        grants
-            .map(|(scope, granted)| Grant::new(self.clone(), scope, &[], granted))
-            .collect()
+        self.request_many(scopes).send().await
+    }
+
+    /// An acquire of many scopes with more to say than which: it holds for each of the grants.
+    pub fn request_many(&self, scopes: &[Scope]) -> Acquire<Vec<Scope>> {
+        Acquire::new(self, scopes.to_vec())
     }
 }
 
-/// An acquire that has not been sent yet. It tries once, unless it is told to
-/// [`wait`](Acquire::wait).
+/// An acquire of one scope, or of many, that has not been sent yet. It tries once; that of one
+/// scope may be told to [`wait`](Acquire::wait).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked for until it is sent"]
-pub struct Acquire {
+pub struct Acquire<Of = Scope> {
     session: Session,
-    payload: Payload,
+    of: Of,
+    terms: Terms,
     wait: Duration,
+    reissue: bool,
+}
+
+impl<Of> Acquire<Of> {
+    fn new(session: &Session, of: Of) -> Self {
+        Self {
+            session: session.clone(),
+            of,
+            terms: Terms::default(),
+            wait: Duration::ZERO,
+            reissue: false,
+        }
+    }
+
+    /// For so long nobody else is granted the scope should this session expire while it holds it,
+    /// for resources that cannot compare epochs. Up to 24 h.
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.terms.lock_delay_ms = Some(ms(lock_delay)).filter(|ms| *ms > 0);
+        self
+    }
+
+    /// Text that others are shown with the grant, at most 1 KiB.
+    pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
+        self.terms.metadata = metadata.into();
+        self
+    }
+
+    /// The resources the certificate is for, and no others.
+    pub fn audience(mut self, audience: &[String]) -> Self {
+        self.terms.audience = audience.to_vec();
+        self
+    }
 }
 
 impl Acquire {
@@ -91,29 +105,10 @@ impl Acquire {
         self
     }
 
-    /// For so long nobody else is granted the scope should this session expire while it holds it,
-    /// for resources that cannot compare epochs. Up to 24 h.
-    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
-        self.payload.lock_delay_ms = ms(lock_delay);
-        self
-    }
-
-    /// Text that others are shown with the grant, at most 1 KiB.
-    pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
-        self.payload.metadata = metadata.into();
-        self
-    }
-
-    /// The resources the certificate is for, and no others.
-    pub fn audience(mut self, audience: &[String]) -> Self {
-        self.payload.audience = audience.to_vec();
-        self
-    }
-
     /// Takes the next epoch if the session holds the scope already, which ends the grant it has:
     /// to fence one's own stale threads.
     pub fn reissue(mut self) -> Self {
-        self.payload.reissue = true;
+        self.reissue = true;
         self
     }
 
@@ -126,31 +121,66 @@ impl Acquire {
     /// # Errors
     /// As for [`Session::acquire`]; `WAIT_EXPIRED` when the scope was not free in time.
     pub async fn send(self) -> Result<Grant, Error> {
-        let Self {
-            session,
-            payload,
-            wait,
-        } = self;
+        let session = &self.session;
         session.check()?;
-        let wait_ms = ms(wait);
-        let id = RequestId::take(&session, &payload, wait_ms > 0);
+        let wait_ms = ms(self.wait);
+        let payload = Payload {
+            scopes: vec![self.of.clone()],
+            many: false,
+            terms: self.terms.clone(),
+            reissue: self.reissue,
+        };
+        let id = RequestId::take(session, &payload, wait_ms > 0);
         let request = v1::AcquireRequest {
-            scope: payload.scope_names().concat(),
+            scope: self.of.as_str().to_owned(),
             session_id: session.id().to_string(),
             request_id: id.first(),
-            audience: payload.audience.clone(),
             wait: (wait_ms > 0).then(|| duration::from_ms(wait_ms)),
-            reissue: payload.reissue,
-            lock_delay: (payload.lock_delay_ms > 0)
-                .then(|| duration::from_ms(payload.lock_delay_ms)),
-            metadata: payload.metadata.clone(),
+            reissue: self.reissue,
+            lock_delay: self.terms.lock_delay_ms.map(duration::from_ms),
+            audience: self.terms.audience.clone(),
+            metadata: self.terms.metadata,
         };
         let granted = id.settle(session.until_lost(session.client().acquire(request)).await)?;
         session.check()?;
-        let [scope] = &payload.scopes[..] else {
-            return Err(malformed("it is not about one scope"));
+        Grant::new(session.clone(), &self.of, &self.terms.audience, granted)
+    }
+}
+
+impl Acquire<Vec<Scope>> {
+    /// Asks for the scopes. The grants come in their order.
+    ///
+    /// # Errors
+    /// As for [`Session::acquire_many`].
+    pub async fn send(self) -> Result<Vec<Grant>, Error> {
+        let session = &self.session;
+        session.check()?;
+        let payload = Payload {
+            scopes: self.of,
+            many: true,
+            terms: self.terms,
+            reissue: false,
         };
-        Grant::new(session.clone(), scope, &payload.audience, granted)
+        let terms = &payload.terms;
+        let id = RequestId::take(session, &payload, false);
+        let request = v1::AcquireManyRequest {
+            scopes: payload.scope_names(),
+            session_id: session.id().to_string(),
+            request_id: id.first(),
+            lock_delay: terms.lock_delay_ms.map(duration::from_ms),
+            audience: terms.audience.clone(),
+            metadata: terms.metadata.clone(),
+        };
+        let call = session.client().acquire_many(request);
+        let granted = id.settle(session.until_lost(call).await)?;
+        session.check()?;
+        if granted.grants.len() != payload.scopes.len() {
+            return Err(malformed("it has another number of grants"));
+        }
+        let grants = payload.scopes.iter().zip(granted.grants);
+        grants
+            .map(|(scope, granted)| Grant::new(session.clone(), scope, &terms.audience, granted))
+            .collect()
     }
 }
 

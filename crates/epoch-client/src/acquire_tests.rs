@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epoch_core::{Reason, Scope};
 use epoch_proto::duration;
-use epoch_proto::v1::AcquireRequest;
+use epoch_proto::v1::{AcquireManyRequest, AcquireRequest};
 
 use crate::testing::{Answer, Fake, client};
 use crate::{Client, ErrorKind, Session};
@@ -133,6 +133,32 @@ async fn all_that_an_acquire_says_is_sent() {
             metadata: "job 7".to_owned(),
         }
     );
+}
+
+#[tokio::test]
+async fn all_that_an_acquire_of_many_says_is_sent_and_holds_for_each_certificate() {
+    let node = Fake::start().await;
+    let session = open(&client(&[&node], 5_000, 2_000)).await;
+    let audience = ["db".to_owned()];
+    let request = session
+        .request_many(&["a", "b"].map(scope))
+        .lock_delay(Duration::from_millis(1_500))
+        .metadata("job 7")
+        .audience(&audience);
+    let grants = request.send().await.unwrap();
+    let sent = AcquireManyRequest {
+        scopes: vec!["a".to_owned(), "b".to_owned()],
+        session_id: session.id().to_string(),
+        request_id: 1,
+        audience: audience.to_vec(),
+        lock_delay: Some(duration::from_ms(1_500)),
+        metadata: "job 7".to_owned(),
+    };
+    assert_eq!(node.seen(|script| script.seen_many.clone()), [sent]);
+    for grant in &grants {
+        let certify = grant.held().certify_request(session.id().to_string());
+        assert_eq!(certify.audience, audience);
+    }
 }
 
 #[tokio::test]

@@ -44,8 +44,8 @@ struct Inner {
     pool: Mutex<Arc<Pool>>,
     options: Options,
     keeper: KeeperSlot,
-    /// Of which a handle is left.
-    sessions: Mutex<BTreeMap<SessionId, Arc<Shared>>>,
+    /// Of which a handle is left; none once the client is shut down.
+    sessions: Mutex<Option<BTreeMap<SessionId, Arc<Shared>>>>,
 }
 
 /// A client for the background task, which does not keep it.
@@ -78,7 +78,7 @@ impl Client {
                 pool: Mutex::new(Arc::new(pool)),
                 options,
                 keeper: KeeperSlot::default(),
-                sessions: Mutex::new(BTreeMap::new()),
+                sessions: Mutex::new(Some(BTreeMap::new())),
             }),
         })
     }
@@ -91,15 +91,26 @@ impl Client {
         self.inner.keeper.keeper(self)
     }
 
-    pub(crate) fn opened(&self, session: &Arc<Shared>) {
-        self.sessions().insert(session.id, Arc::clone(session));
+    /// An error once the client is shut down.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.sessions().as_ref().map(|_| ()).ok_or_else(shut_down)
+    }
+
+    /// A session was opened; an error if the client was shut down meanwhile.
+    pub(crate) fn opened(&self, session: &Arc<Shared>) -> Result<(), Error> {
+        let mut sessions = self.sessions();
+        let open = sessions.as_mut().ok_or_else(shut_down)?;
+        open.insert(session.id, Arc::clone(session));
+        Ok(())
     }
 
     pub(crate) fn forget(&self, session: SessionId) {
-        self.sessions().remove(&session);
+        if let Some(open) = self.sessions().as_mut() {
+            open.remove(&session);
+        }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Shared>>> {
+    fn sessions(&self) -> MutexGuard<'_, Option<BTreeMap<SessionId, Arc<Shared>>>> {
         let sessions = self.inner.sessions.lock();
         sessions.unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +136,8 @@ impl Client {
     /// closed in the background.
     ///
     /// # Errors
-    /// As for every call; and when opening took longer than the session lasts.
+    /// As for every call; when opening took longer than the session lasts; and after
+    /// [`Client::shutdown`].
     pub async fn open_session(&self, holder: &Holder, ttl: Duration) -> Result<Session, Error> {
         self.open_session_with(holder, OpenOptions::new(ttl)).await
     }
@@ -144,13 +156,16 @@ impl Client {
 
     /// Closes all sessions that were opened by [`Client::open_session`] and are not lost. All are
     /// lost here at once, and their grants free in the cluster once this returns. It takes no longer
-    /// than a call may.
+    /// than a call may. From then on this client and its clones open no session any more:
+    /// [`Client::open_session`] fails with [`ErrorKind::Usage`](crate::ErrorKind::Usage). Calls
+    /// without a session, and watches, go on.
     ///
     /// # Errors
     /// As for every call: the first failure, once all were asked for or the deadline has ended. What
     /// was not closed expires by itself.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        let mut open: Vec<_> = self.sessions().values().cloned().collect();
+        let sessions = self.sessions().take().unwrap_or_default();
+        let mut open: Vec<_> = sessions.into_values().collect();
         open.retain(|session| session.current_loss().is_none());
         // Nobody may go on working while others are being closed.
         for session in &open {
@@ -198,6 +213,10 @@ fn merge(result: &mut Result<(), Error>, next: Result<(), Error>) {
     if result.is_ok() {
         *result = next;
     }
+}
+
+fn shut_down() -> Error {
+    Error::usage("the client was shut down: it opens no sessions any more; connect another one")
 }
 
 fn closed(joined: Option<Result<Result<bool, Error>, JoinError>>) -> Result<(), Error> {

@@ -101,7 +101,9 @@ impl Error {
         match self.kind {
             ErrorKind::Refused(reason) => Some(reason),
             ErrorKind::Unavailable(reason) => reason,
-            ErrorKind::SessionLost(Loss::Expired | Loss::Lapsed) => Some(Reason::SessionExpired),
+            ErrorKind::SessionLost(Loss::Expired | Loss::Lapsed | Loss::Stalled) => {
+                Some(Reason::SessionExpired)
+            }
             ErrorKind::SessionLost(Loss::Closed) | ErrorKind::Usage | ErrorKind::Protocol(_) => {
                 None
             }

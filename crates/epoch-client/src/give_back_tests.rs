@@ -201,6 +201,41 @@ async fn shutdown_asks_for_every_session_and_returns_the_first_failure() {
     assert_eq!(second.loss(), Some(Loss::Closed));
 }
 
+fn opens_no_more(opened: Result<Session, crate::Error>) {
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(error.to_string().contains("shut down"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_was_shut_down_opens_no_session_and_answers_other_calls() {
+    let node = Fake::start().await;
+    let client = paused_client(&[&node]);
+    let clone = client.clone();
+    client.shutdown().await.unwrap();
+    let holder = "agent".parse().unwrap();
+    opens_no_more(clone.open_session(&holder, TTL).await);
+    assert!(node.seen(|script| script.seen_opens.is_empty()));
+    clone.status().await.unwrap();
+    client.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_being_opened_at_the_shutdown_is_closed_and_not_returned() {
+    let node = Fake::start().await;
+    node.script(|script| script.opens = vec![Answer::Late(500)]);
+    let client = paused_client(&[&node]);
+    let opening = {
+        let client = client.clone();
+        let holder = "agent".parse().unwrap();
+        tokio::spawn(async move { client.open_session(&holder, TTL).await })
+    };
+    until(|| node.seen(|script| script.seen_opens.len()) == 1).await;
+    client.shutdown().await.unwrap();
+    opens_no_more(opening.await.unwrap());
+    until(|| node.seen(|script| script.seen_closes) == 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_close_that_was_not_waited_for_or_failed_is_made_up_for_at_the_drop() {
     let node = Fake::start().await;

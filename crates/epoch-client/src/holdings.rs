@@ -26,6 +26,17 @@ pub struct Holding {
     pub metadata: String,
 }
 
+/// A wait of a session in a scope's queue, as the cluster lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The scope.
+    pub scope: Scope,
+    /// The request id of its acquire.
+    pub request_id: RequestId,
+    /// Waits that come before it: with 0 it is the next.
+    pub ahead: u32,
+}
+
 impl Session {
     /// What others are shown in place of the session's id, and name it by in a transfer.
     #[must_use]
@@ -42,6 +53,24 @@ impl Session {
         Ok(self.holdings().await?.1)
     }
 
+    /// The waits of this session, by request id, and the place of each in its queue. The grants
+    /// are read on the way, so that it costs a page for each 1,000 of them.
+    ///
+    /// # Errors
+    /// As for every call; [`crate::ErrorKind::SessionLost`] once the session is lost.
+    pub async fn waits(&self) -> Result<Vec<Waiting>, Error> {
+        self.check()?;
+        let mut waits = Vec::new();
+        let reading = pages(self.client(), self.id(), |state| {
+            for wait in state.waits {
+                waits.push(waiting(&wait).map_err(|what| malformed(&what))?);
+            }
+            Ok(Next::Page)
+        });
+        self.until_lost(reading).await?;
+        Ok(waits)
+    }
+
     /// The session's holder, and its grants.
     pub(crate) async fn holdings(&self) -> Result<(String, Vec<Holding>), Error> {
         self.check()?;
@@ -56,6 +85,35 @@ pub(crate) async fn list(
     session: SessionId,
 ) -> Result<(String, Vec<Holding>), Error> {
     let mut holdings = Vec::new();
+    let mut holder = String::new();
+    let reading = pages(client, session, |state| {
+        // After the first wait there are no more grants.
+        let next = match state.waits.is_empty() {
+            true => Next::Page,
+            false => Next::Nothing,
+        };
+        for granted in state.grants {
+            holdings.push(holding(granted).map_err(|what| malformed(&what))?);
+        }
+        holder = state.holder;
+        Ok(next)
+    });
+    reading.await?;
+    Ok((holder, holdings))
+}
+
+/// What is wanted after a page.
+enum Next {
+    Page,
+    Nothing,
+}
+
+/// Reads a session page by page, until `read` wants no more or there are no more.
+async fn pages(
+    client: &Client,
+    session: SessionId,
+    mut read: impl FnMut(v1::SessionState) -> Result<Next, Error>,
+) -> Result<(), Error> {
     let mut page = None;
     loop {
         let request = v1::GetSessionRequest {
@@ -63,21 +121,27 @@ pub(crate) async fn list(
             limit: PAGE_ROWS_MAX,
             page: page.clone(),
         };
-        let state = client.get_session(request).await?;
-        // After the first wait there are no more grants; a page without rows has no next.
-        let last = state.grants.is_empty() || !state.waits.is_empty();
-        for granted in state.grants {
-            holdings.push(holding(granted).map_err(|what| malformed(&what))?);
+        let mut state = client.get_session(request).await?;
+        let next_page = state.next_page.take();
+        // A page without rows has no next.
+        let is_last = state.grants.is_empty() && state.waits.is_empty();
+        if matches!(read(state)?, Next::Nothing) || is_last || next_page.is_none() {
+            return Ok(());
         }
-        if last || state.next_page.is_none() {
-            return Ok((state.holder, holdings));
-        }
-        if state.next_page == page {
+        if next_page == page {
             // It would be asked for for ever.
             return Err(malformed("its next page is the same one"));
         }
-        page = state.next_page;
+        page = next_page;
     }
+}
+
+fn waiting(wait: &v1::SessionWait) -> Result<Waiting, String> {
+    Ok(Waiting {
+        scope: wait.scope.parse().map_err(|error| format!("{error}"))?,
+        request_id: RequestId::new(wait.request_id).map_err(|error| error.to_string())?,
+        ahead: wait.ahead,
+    })
 }
 
 fn holding(granted: v1::SessionGrant) -> Result<Holding, String> {

@@ -9,13 +9,26 @@
 //! round trips take less than a tenth of it. (Over a connection that is yet to be made, the first
 //! answer takes two round trips; and one must be shorter than [`Options::attempt_timeout`].)
 //!
+//! # Depend on it
+//!
+//! It is not on a registry: name it by its path in a checkout (or by `git`).
+//!
+//! ```toml
+//! [dependencies]
+//! epoch-client = { path = "../epochd/crates/epoch-client" }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! Everyday work needs no other crate of the workspace: [`Scope`], [`Holder`], [`Epoch`],
+//! [`Cursor`], [`Reason`] and the ids are re-exported here from `epoch-core`, and the messages of
+//! the plain calls of [`Client`] from `epoch-proto` as [`v1`].
+//!
 //! # Hold one scope
 //!
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use epoch_client::{Client, Endpoint, Options};
-//! use epoch_core::{Holder, Scope};
+//! use epoch_client::{Client, Endpoint, Holder, Options, Scope};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let endpoints: [Endpoint; 2] = ["127.0.0.1:7600".parse()?, "127.0.0.1:7601".parse()?];
@@ -40,14 +53,26 @@
 //! # async fn write_report(certificate: &str) {}
 //! ```
 //!
+//! Keep the grant for as long as the work goes on: when its last clone is dropped, the scope is
+//! released, and another may have it. [`Grant::keep`] lets go of the handle and leaves the scope
+//! held until the session ends; [`Session::adopt`] makes a handle of it again.
+//!
+//! # Say more about an acquire
+//!
+//! [`Session::request`] (and [`Session::request_many`]) is an acquire with options:
+//! [`wait`](Acquire::wait) in the scope's queue, where [`Session::waits`] tells its place;
+//! [`lock_delay`](Acquire::lock_delay), so that nobody is granted the scope for a while after this
+//! session has expired, for a resource that cannot check certificates;
+//! [`reissue`](Acquire::reissue), for the next epoch of a scope that the session holds already, to
+//! fence its own stale threads. The grant before is lost by that.
+//!
 //! # Hold many scopes
 //!
 //! One session, and so one lease, covers them all. [`Session::acquire_many`] takes up to 64 of
 //! them, all or none: who takes them one by one may hold what another waits for.
 //!
 //! ```no_run
-//! use epoch_client::Session;
-//! use epoch_core::{Reason, Scope};
+//! use epoch_client::{Reason, Scope, Session};
 //!
 //! # async fn example(session: Session) -> Result<(), Box<dyn std::error::Error>> {
 //! let scopes: [Scope; 2] = ["accounts/1".parse()?, "accounts/2".parse()?];
@@ -80,8 +105,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use epoch_client::{Client, RecordOptions, Session};
-//! use epoch_core::{Reason, Scope};
+//! use epoch_client::{Client, Reason, RecordOptions, Scope, Session};
 //!
 //! # async fn example(client: Client, session: Session) -> Result<(), Box<dyn std::error::Error>> {
 //! let scope: Scope = "jobs/nightly".parse()?;
@@ -114,8 +138,53 @@
 //! # async fn do_step(step: u64, certificate: &str) {}
 //! ```
 //!
-//! A job that is to go on elsewhere hands its grant over with [`Grant::transfer`], and the other
-//! session takes it with [`Session::adopt`].
+//! # End a session whose work is stuck
+//!
+//! Keepalives go on by themselves, also when the work does not. With a stall limit the session is
+//! renewed only while [`Session::progress`] is called at least once within that time; else it ends
+//! as [`Loss::Stalled`].
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use epoch_client::{Client, Holder, Loss, OpenOptions};
+//!
+//! # async fn example(client: Client, holder: Holder) -> Result<(), epoch_client::Error> {
+//! let options = OpenOptions::new(Duration::from_secs(10));
+//! let options = options.with_stall_limit(Duration::from_secs(60));
+//! let session = client.open_session_with(&holder, options).await?;
+//! loop {
+//!     tokio::select! {
+//!         () = do_step() => session.progress(),
+//!         () = session.lost() => break,
+//!     }
+//! }
+//! if session.loss() == Some(Loss::Stalled) {
+//!     println!("a step took more than a minute");
+//! }
+//! # Ok(())
+//! # }
+//! # async fn do_step() {}
+//! ```
+//!
+//! # Hand a grant over
+//!
+//! [`Grant::transfer`] gives it to another session, named by that one's [`Session::hash`]. That
+//! session learns of it by its next keepalive: it is among [`Session::unclaimed`] from then on, and
+//! [`Session::until_unclaimed`] waits for it. (A watch of the scope tells at once.)
+//! [`Session::adopt`] makes it a [`Grant`].
+//!
+//! ```no_run
+//! # async fn example(session: epoch_client::Session) -> Result<(), epoch_client::Error> {
+//! for given in session.until_unclaimed().await? {
+//!     if let Some(grant) = session.adopt(&given.scope).await? {
+//!         println!("{} at epoch {}", grant.scope(), grant.epoch());
+//!         grant.keep();
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Watch
 //!
@@ -131,6 +200,46 @@
 //! # }
 //! ```
 //!
+//! To go on later, or in another process, watch after the cursor of the last event that was dealt
+//! with, or after [`Watch::cursor`] once all that were received have been. When the cluster has
+//! forgotten what follows (`WATCH_COMPACTED`), list first, as here: what a holder has, and then
+//! all that happens from that moment on.
+//!
+//! ```no_run
+//! use epoch_client::v1::ListRequest;
+//! use epoch_client::{Client, Cursor, Watched};
+//!
+//! # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut cursor: Option<Cursor> = None;
+//! let mut page = None;
+//! loop {
+//!     let request = ListRequest {
+//!         holder: "agent-7".to_owned(),
+//!         page,
+//!         ..ListRequest::default()
+//!     };
+//!     let answer = client.list(request).await?;
+//!     // With several pages, that of the first: what changes meanwhile is told again.
+//!     if cursor.is_none() {
+//!         cursor = Some(answer.cursor.parse()?);
+//!     }
+//!     for held in answer.scopes {
+//!         println!("{} at epoch {}", held.scope, held.epoch.unwrap_or_default());
+//!     }
+//!     page = answer.next_page;
+//!     if page.is_none() {
+//!         break;
+//!     }
+//! }
+//! // A watch is of scopes: the events of other holders are in it.
+//! let mut watch = client.watch(Watched::All, cursor).await?;
+//! loop {
+//!     let event = watch.next().await?;
+//!     println!("{} {} {}", event.kind, event.scope, event.epoch);
+//! }
+//! # }
+//! ```
+//!
 //! # Errors
 //!
 //! Every call works to one overall deadline, and goes on to the next node when one does not
@@ -139,8 +248,8 @@
 //!
 //! ```no_run
 //! # async fn example(client: epoch_client::Client) {
-//! use epoch_core::Reason;
-//! use epoch_proto::v1::AcquireRequest;
+//! use epoch_client::Reason;
+//! use epoch_client::v1::AcquireRequest;
 //!
 //! let request = AcquireRequest {
 //!     scope: "reports/research-note".to_owned(),
@@ -222,8 +331,14 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use grant::{Grant, GrantLoss};
-pub use holdings::Holding;
+pub use holdings::{Holding, Waiting};
 pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, OpenOptions, Options};
 pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
 pub use watch::{Watch, Watched};
+
+pub use epoch_core::{
+    Cursor, Epoch, Holder, Incarnation, IntentId, Position, Reason, RequestId, Scope, SessionHash,
+    SessionId,
+};
+pub use epoch_proto::v1;

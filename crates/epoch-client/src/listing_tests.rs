@@ -8,7 +8,7 @@ use epoch_proto::v1;
 use tokio::sync::Semaphore;
 
 use crate::testing::{Fake, paused_client, until};
-use crate::{Client, Grant, GrantLoss, Session};
+use crate::{Client, ErrorKind, Grant, GrantLoss, Loss, Session};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -107,6 +107,57 @@ async fn a_grant_at_another_epoch_than_believed_is_lost_and_the_other_is_unclaim
     assert_eq!(unclaimed[0].epoch.get(), 77);
     settle().await;
     assert_eq!(pages(&node), 2, "three rows, once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_unclaimed_grant_is_told_of_it_and_takes_it_over() {
+    let (node, session, _grants) = held().await;
+    node.script(|script| script.certifies = vec![crate::testing::Answer::Serve]);
+    let waiting = {
+        let session = session.clone();
+        tokio::spawn(async move { session.until_unclaimed().await })
+    };
+    settle().await;
+    assert!(!waiting.is_finished());
+    node.script(|script| script.grants.push(row("d", 77)));
+    let found = waiting.await.unwrap().unwrap();
+    assert_eq!((found.len(), found[0].epoch.get()), (1, 77));
+    assert_eq!(session.until_unclaimed().await.unwrap(), found);
+    let grant = session.adopt(&found[0].scope).await.unwrap().unwrap();
+    assert_eq!(grant.epoch().get(), 77);
+    let waiting = session.clone();
+    let waiting = tokio::spawn(async move { waiting.until_unclaimed().await });
+    settle().await;
+    assert!(!waiting.is_finished());
+    session.close().await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionLost(Loss::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_and_their_places_are_listed_after_all_pages_of_grants() {
+    let (node, session, _grants) = held().await;
+    assert!(session.waits().await.unwrap().is_empty());
+    node.script(|script| {
+        let waits = (7..=9).map(|request_id| v1::SessionWait {
+            scope: format!("w{request_id}"),
+            request_id,
+            ahead: 9 - u32::try_from(request_id).unwrap(),
+        });
+        script.waits = waits.collect();
+    });
+    let before = pages(&node);
+    let waits = session.waits().await.unwrap();
+    let waits = waits.iter().map(|wait| {
+        let id = wait.request_id.get();
+        (wait.scope.as_str(), id, wait.ahead)
+    });
+    assert!(waits.eq([("w7", 7, 2), ("w8", 8, 1), ("w9", 9, 0)]));
+    assert_eq!(pages(&node), before + 3);
+
+    // Who asks for the grants reads on to the first wait only.
+    assert_eq!(session.grants().await.unwrap().len(), 3);
+    assert_eq!(pages(&node), before + 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::testing::{Fake, paused_client, until};
-use crate::{Client, Loss, OpenOptions, Session};
+use crate::testing::{Answer, Fake, paused_client, until};
+use crate::{Client, ErrorKind, Loss, OpenOptions, Reason, Session};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -30,14 +30,46 @@ async fn stalled(node: &Fake) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_progress_the_session_is_not_renewed_and_lapses() {
+async fn without_progress_the_session_is_not_renewed_and_ends_as_stalled() {
     let (node, session) = strict().await;
     session.lost().await;
-    assert_eq!(session.loss(), Some(Loss::Lapsed));
+    assert_eq!(session.loss(), Some(Loss::Stalled));
+    let error = session.acquire(&"s".parse().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionLost(Loss::Stalled));
+    assert_eq!(error.reason(), Some(Reason::SessionExpired));
     let times = node.seen(|script| script.keepalive_times.clone());
     // The first was served, with the first mark.
     assert!(times.len() >= 3, "{}", times.len());
     assert!(Instant::now() <= times[0].1 + TTL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_gets_on_again_and_loses_the_network_has_lapsed_and_not_stalled() {
+    let (node, session) = strict().await;
+    stalled(&node).await;
+    node.script(|script| {
+        script.wants_progress = false;
+        script.keepalives = vec![Answer::Silence];
+    });
+    session.progress();
+    session.lost().await;
+    assert_eq!(session.loss(), Some(Loss::Lapsed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_progress_has_overtaken_does_not_count_as_a_stall() {
+    let node = Fake::start().await;
+    let session = open(&paused_client(&[&node])).await;
+    let told = session.shared().progress_mark();
+    session.progress();
+    assert!(session.shared().stalled_at(told));
+    assert!(!session.shared().is_stalled());
+    assert!(
+        !session
+            .shared()
+            .stalled_at(session.shared().progress_mark())
+    );
+    assert!(session.shared().is_stalled());
 }
 
 #[tokio::test(start_paused = true)]

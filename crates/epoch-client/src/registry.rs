@@ -5,6 +5,8 @@ use std::sync::{Arc, Weak};
 
 use epoch_core::{Epoch, GrantsDigest, Scope};
 
+use tokio::sync::Notify;
+
 use crate::grant::{self, GrantLoss, Held};
 use crate::holdings::Holding;
 
@@ -23,6 +25,8 @@ pub(crate) struct Registry {
     digest: GrantsDigest,
     refreshes: BTreeSet<(u64, Scope)>,
     judging: Judging,
+    /// Tells those that wait for an unclaimed grant.
+    found: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,11 @@ impl Registry {
                 Other::Unclaimed(unclaimed) => Some(unclaimed.clone()),
             })
             .collect()
+    }
+
+    /// Notified whenever a grant becomes one of these.
+    pub(crate) fn found(&self) -> Arc<Notify> {
+        Arc::clone(&self.found)
     }
 
     /// A live grant, with the handle that stands for it if there is one.
@@ -207,6 +216,7 @@ impl Registry {
                 None => {
                     self.digest = self.digest.with(key.0.as_str(), key.1);
                     self.others.insert(key, Other::Unclaimed(unclaimed));
+                    self.found.notify_waiters();
                 }
             }
         }

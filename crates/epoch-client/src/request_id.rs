@@ -21,24 +21,19 @@ const PENDING_MAX: usize = 1_024;
 pub(crate) struct Payload {
     pub(crate) scopes: Vec<Scope>,
     pub(crate) many: bool,
-    pub(crate) audience: Vec<String>,
-    pub(crate) lock_delay_ms: u64,
-    pub(crate) metadata: String,
+    pub(crate) terms: Terms,
     pub(crate) reissue: bool,
 }
 
-impl Payload {
-    pub(crate) fn new(scopes: &[Scope]) -> Self {
-        Self {
-            scopes: scopes.to_vec(),
-            many: false,
-            audience: Vec::new(),
-            lock_delay_ms: 0,
-            metadata: String::new(),
-            reissue: false,
-        }
-    }
+/// What an acquire of one scope or of many may say of its grants.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Terms {
+    pub(crate) audience: Vec<String>,
+    pub(crate) lock_delay_ms: Option<u64>,
+    pub(crate) metadata: String,
+}
 
+impl Payload {
     pub(crate) fn scope_names(&self) -> Vec<String> {
         let names = self.scopes.iter().map(|scope| scope.as_str().to_owned());
         names.collect()

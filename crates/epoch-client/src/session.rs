@@ -31,6 +31,9 @@ pub enum Loss {
     /// No keepalive was acknowledged for a TTL: another may hold the scopes by now. Or none can be
     /// sent any more, since what sent them has ended.
     Lapsed,
+    /// The cluster did not renew it within its TTL, since [`Session::progress`] was not called
+    /// within the stall limit: the work in it was stuck.
+    Stalled,
     /// It was closed here.
     Closed,
 }
@@ -40,6 +43,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "the cluster has no such session any more",
             Self::Lapsed => "no keepalive was acknowledged within its TTL",
+            Self::Stalled => "it was not renewed within its TTL, for want of progress",
             Self::Closed => "it was closed",
         })
     }
@@ -91,6 +95,7 @@ impl Session {
         holder: &Holder,
         options: OpenOptions,
     ) -> Result<Self, Error> {
+        client.check()?;
         let ttl_ms = whole_ms("TTL", options.ttl)?;
         let stall_limit = options.stall_limit;
         let stall_limit_ms = stall_limit.map(|limit| whole_ms("stall limit", limit));
@@ -130,7 +135,6 @@ impl Session {
             keeper: keeper.clone(),
         });
         keeper.keep(&shared);
-        client.opened(&shared);
         let session = Self {
             handle: Arc::new(Handle {
                 client,
@@ -138,6 +142,8 @@ impl Session {
                 request_ids: RequestIds::new(),
             }),
         };
+        // Otherwise it is closed as it is dropped here.
+        session.client().opened(session.shared())?;
         session.check()?;
         Ok(session)
     }
@@ -176,8 +182,8 @@ impl Session {
     }
 
     /// Tells that the work gets on. In a session with a stall limit this must be called at least
-    /// once within that limit, or the session is not renewed and lapses (it is renewed again if this is
-    /// called before that); in others it does nothing.
+    /// once within that limit, or the session is not renewed and ends as [`Loss::Stalled`] (it is
+    /// renewed again if this is called before that); in others it does nothing.
     pub fn progress(&self) {
         let shared = &self.handle.shared;
         if let Some(progress) = &shared.progress {
@@ -195,6 +201,30 @@ impl Session {
     #[must_use]
     pub fn unclaimed(&self) -> Vec<Holding> {
         self.handle.shared.registry().unclaimed()
+    }
+
+    /// As [`Session::unclaimed`], once there are any. They are learnt of by the next keepalive, so
+    /// within a third of the TTL. One of an acquire that is under way here may be among them; those
+    /// that were transferred to a session that did not wait for them have no request id.
+    ///
+    /// Those that are not taken over stay, and are returned again at once.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::SessionLost`] once the session is lost.
+    pub async fn until_unclaimed(&self) -> Result<Vec<Holding>, Error> {
+        let found = self.handle.shared.registry().found();
+        let looking = async {
+            loop {
+                // Before the look, so that nothing is found between the two unnoticed.
+                let notified = found.notified();
+                let unclaimed = self.unclaimed();
+                if !unclaimed.is_empty() {
+                    return Ok(unclaimed);
+                }
+                notified.await;
+            }
+        };
+        self.until_lost(looking).await
     }
 
     /// Ends the session: its grants are lost at once here, and free in the cluster once this
@@ -275,7 +305,11 @@ impl Shared {
     /// the mark that it was told.
     pub(crate) fn stalled_at(&self, mark: Option<u64>) -> bool {
         self.stalled.store(true, Ordering::SeqCst);
-        self.progress_mark() != mark
+        let progressed = self.progress_mark() != mark;
+        if progressed {
+            self.stalled.store(false, Ordering::SeqCst);
+        }
+        progressed
     }
 
     pub(crate) fn is_stalled(&self) -> bool {
@@ -327,7 +361,10 @@ impl Shared {
 
     pub(crate) fn current_loss(&self) -> Option<Loss> {
         if self.loss.get().is_none() && self.lease().is_lapsed(self.clock.now_ms()) {
-            self.lose(Loss::Lapsed);
+            self.lose(match self.is_stalled() {
+                true => Loss::Stalled,
+                false => Loss::Lapsed,
+            });
         }
         self.loss.get().copied()
     }

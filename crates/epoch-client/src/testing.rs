@@ -77,6 +77,8 @@ pub(crate) struct Script {
     pub(crate) fresh: String,
     /// What every session holds.
     pub(crate) grants: Vec<v1::SessionGrant>,
+    /// What every session waits for.
+    pub(crate) waits: Vec<v1::SessionWait>,
     /// Whether keepalives' digests are compared with that.
     pub(crate) compares: bool,
     /// Whether keepalives are told so in any case.
@@ -142,6 +144,7 @@ impl Fake {
                 certificate: "header.payload.signature".to_owned(),
                 fresh: "header.fresh.signature".to_owned(),
                 grants: Vec::new(),
+                waits: Vec::new(),
                 compares: false,
                 always_differs: false,
                 listing_gate: None,
@@ -368,11 +371,16 @@ impl SessionService for Fake {
         if let Some(gate) = self.seen(|script| script.listing_gate.clone()) {
             gate.acquire().await.unwrap().forget();
         }
-        let to = (from + 2).min(grants.len());
+        // The waits follow the grants.
+        let waits = self.seen(|script| script.waits.clone());
+        let rows = grants.len() + waits.len();
+        let to = (from + 2).min(rows);
+        let grants_to = to.min(grants.len());
         Ok(self.answer(v1::SessionState {
             holder: "agent".to_owned(),
-            grants: grants[from..to].to_vec(),
-            next_page: (to < grants.len()).then(|| to.to_string()),
+            grants: grants[from.min(grants_to)..grants_to].to_vec(),
+            waits: waits[from.saturating_sub(grants.len())..to - grants_to].to_vec(),
+            next_page: (to < rows).then(|| to.to_string()),
             ..v1::SessionState::default()
         }))
     }

@@ -80,7 +80,7 @@ impl From<Error> for Failure {
         let (code, fallback) = match error.kind() {
             ErrorKind::Refused(reason) => (code_of(reason), "ERROR"),
             ErrorKind::Unavailable(_) => (UNAVAILABLE, "UNAVAILABLE"),
-            ErrorKind::SessionLost(Loss::Expired | Loss::Lapsed | Loss::Closed)
+            ErrorKind::SessionLost(Loss::Expired | Loss::Lapsed | Loss::Stalled | Loss::Closed)
             | ErrorKind::Protocol(_) => (ERROR, "ERROR"),
             ErrorKind::Usage => (USAGE, "INVALID_ARGUMENT"),
         };

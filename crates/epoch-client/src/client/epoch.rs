@@ -64,11 +64,11 @@ impl Client {
         .await
     }
 
-    /// Gives a grant to another session, at the next epoch.
+    /// Gives a grant to another session, at the next epoch. The same again, after an answer that
+    /// was lost, returns the same epoch for as long as the other session has that grant.
     ///
     /// # Errors
-    /// As for every call; `EPOCH_SUPERSEDED` when the grant is not the current one any more, as
-    /// after a transfer whose answer was lost.
+    /// As for every call; `EPOCH_SUPERSEDED` when the grant is not the current one any more.
     pub async fn transfer(
         &self,
         request: v1::TransferRequest,
