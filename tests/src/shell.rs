@@ -73,29 +73,15 @@ impl Shell {
         Ok(Running(child))
     }
 
-    /// A command that is started to ignore signals, such as `HUP INT`.
+    /// A command that is started to ignore signals, such as `HUP,INT`.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn start_ignoring(&self, signals: &str, args: &[&str]) -> Result<Running> {
-        let command = epochctl(&self.endpoints, args)?;
-        let command = command.as_std();
-        let mut shell = tokio::process::Command::new("sh");
-        let script = format!("trap '' {signals}; exec \"$0\" \"$@\"");
-        shell
-            .args(["-c", &script])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .envs(
-                command
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
+        let option = format!("--ignore-signal={signals}");
+        let mut command = self.command_by_env(Some(&option), args)?;
+        let child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let child = shell
             .spawn()
             .with_context(|| format!("starting {args:?}"))?;
         Ok(Running(child))
@@ -118,8 +104,27 @@ impl Shell {
     }
 
     fn command(&self, args: &[&str]) -> Result<tokio::process::Command> {
-        let mut command = epochctl(&self.endpoints, args)?;
+        self.command_by_env(None, args)
+    }
+
+    /// What the tests themselves were started to ignore (by `nohup`, say) is not ignored.
+    fn command_by_env(
+        &self,
+        option: Option<&str>,
+        args: &[&str],
+    ) -> Result<tokio::process::Command> {
+        let plain = epochctl(&self.endpoints, args)?;
+        let plain = plain.as_std();
+        let variables = plain.get_envs();
+        let variables = variables.filter_map(|(name, value)| Some((name, value?)));
+        let mut command = tokio::process::Command::new("env");
         command
+            .arg("--default-signal=HUP,INT,QUIT")
+            .args(option)
+            .arg(plain.get_program())
+            .args(plain.get_args())
+            .envs(variables)
+            .env_remove("EPOCHCTL_OUTPUT")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);

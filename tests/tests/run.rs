@@ -261,7 +261,7 @@ async fn what_it_was_started_to_ignore_it_and_the_command_ignore() -> Result<()>
     let mut jobs = Jobs::new().await?;
     let script = format!("kill -HUP $$; kill -INT $$; {STAY}");
     let running = jobs.with_arguments(&[], &script, |args| {
-        jobs.shell.start_ignoring("HUP INT", args)
+        jobs.shell.start_ignoring("HUP,INT", args)
     })?;
     jobs.word("ready").await?;
     running.signal(Signal::HUP)?;

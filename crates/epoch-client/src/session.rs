@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// As [`Session::unclaimed`], once there are any. They are learnt of by the next keepalive, so
-    /// within a third of the TTL. One of an acquire that is under way here may be among them; those
+    /// within a quarter of the TTL. One of an acquire that is under way here may be among them; those
     /// that were transferred to a session that did not wait for them have no request id.
     ///
     /// Those that are not taken over stay, and are returned again at once.

@@ -13,7 +13,8 @@ use super::ttl;
 /// session hash, not the id: the command cannot act in the session), and without EPOCHCTL_SESSION.
 /// When the grant is lost, and when the command has ended and left others of its group behind, the
 /// group gets TERM and, after the grace, KILL. TERM, INT, HUP and QUIT are passed on to the group;
-/// KILL follows after the grace. The scope is given back when nobody of the group is left.
+/// KILL follows after the grace. USR1 and USR2 are passed on, and end nothing. What is ignored when
+/// it starts (nohup) stays ignored. The scope is given back when nobody of the group is left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// The name of what is protected, such as reports/research-note.
