@@ -15,6 +15,14 @@ use rustix::process::Signal;
 /// Tells a file that the command is there, and then does nothing for ever.
 const STAY: &str = "echo $$ > $DIR/ready; while :; do sleep 0.05; done";
 
+/// The letter of a process's state, if there is such a process: `Z` for one that has ended and was
+/// not reaped.
+fn state(id: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // Its name comes before, in parentheses, and may hold anything.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// A cluster, and a folder in which commands leave word.
 struct Jobs {
     shell: Shell,
@@ -60,21 +68,24 @@ impl Jobs {
         Ok(fs::remove_file(self.folder.join(name))?)
     }
 
-    /// Checks that the process whose id is in a file is not there any more.
+    /// Checks that the process whose id is in a file has ended. Its parent, which is not its
+    /// starter's, may not have reaped it yet.
     async fn is_gone(&self, name: &str) -> Result<()> {
         let id = self.word(name).await?;
-        let there = PathBuf::from(format!("/proc/{id}")).exists();
-        ensure!(!there, "process {id} of {name} goes on");
+        let is = state(&id);
+        ensure!(
+            matches!(is, None | Some('Z' | 'X')),
+            "process {id} of {name} goes on: {is:?}"
+        );
         Ok(())
     }
 
     /// Waits until the process whose id is in a file is in a state, by the letter of the system's.
-    async fn is_in_state(&self, name: &str, state: &str) -> Result<()> {
+    async fn is_in_state(&self, name: &str, state: char) -> Result<()> {
         let id = self.word(name).await?;
         wait::until("the process is in a state", async || {
-            let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-            let after_name = stat.rsplit(") ").next().unwrap_or_default();
-            ensure!(after_name.starts_with(state), "it is {stat}");
+            let is = self::state(&id);
+            ensure!(is == Some(state), "it is {is:?}");
             Ok(())
         })
         .await
@@ -294,7 +305,7 @@ async fn who_ignores_a_signal_is_killed_after_the_grace() -> Result<()> {
 async fn a_stopped_command_is_ended_as_well() -> Result<()> {
     let mut jobs = Jobs::new().await?;
     let running = jobs.start(&["--grace", "10m"], "echo $$ > $DIR/ready; kill -STOP $$")?;
-    jobs.is_in_state("ready", "T").await?;
+    jobs.is_in_state("ready", 'T').await?;
     running.signal(Signal::TERM)?;
     let ran = running.ended().await?;
     ensure!(ran.code == Some(143), "{ran:?}");
@@ -434,7 +445,7 @@ async fn a_command_that_ends_well_after_the_loss_has_not_done_well() -> Result<(
     jobs.shell.held("job", false).await?;
     // It ends while nobody looks.
     fs::write(jobs.folder.join("go"), "")?;
-    jobs.is_in_state("ready", "Z").await?;
+    jobs.is_in_state("ready", 'Z').await?;
     running.signal(Signal::CONT)?;
     let ran = running.ended().await?;
     ensure!(ran.code == Some(124), "{ran:?}");
