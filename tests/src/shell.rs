@@ -73,13 +73,12 @@ impl Shell {
         Ok(Running(child))
     }
 
-    /// A command that is started to ignore signals, such as `HUP,INT`.
+    /// A command that is started by `env` with an option, such as `--ignore-signal=HUP,INT`.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start_ignoring(&self, signals: &str, args: &[&str]) -> Result<Running> {
-        let option = format!("--ignore-signal={signals}");
-        let mut command = self.command_by_env(Some(&option), args)?;
+    pub fn start_by_env(&self, option: &str, args: &[&str]) -> Result<Running> {
+        let mut command = self.command_by_env(Some(option), args)?;
         let child = command
             .stdin(Stdio::null())
             .spawn()

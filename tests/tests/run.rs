@@ -272,7 +272,7 @@ async fn what_it_was_started_to_ignore_it_and_the_command_ignore() -> Result<()>
     let mut jobs = Jobs::new().await?;
     let script = format!("kill -HUP $$; kill -INT $$; {STAY}");
     let running = jobs.with_arguments(&[], &script, |args| {
-        jobs.shell.start_ignoring("HUP,INT", args)
+        jobs.shell.start_by_env("--ignore-signal=HUP,INT", args)
     })?;
     jobs.word("ready").await?;
     running.signal(Signal::HUP)?;
@@ -281,6 +281,26 @@ async fn what_it_was_started_to_ignore_it_and_the_command_ignore() -> Result<()>
     let ran = running.ended().await?;
     ensure!(ran.code == Some(143), "{ran:?}");
     jobs.is_free().await?;
+    jobs.shell.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_that_its_starter_blocks_reach_it() -> Result<()> {
+    let mut jobs = Jobs::new().await?;
+    for (script, code) in [("echo $$ > $DIR/ready; exit 7", 7), (STAY, 143)] {
+        let running = jobs.with_arguments(&[], script, |args| {
+            let blocked = "--block-signal=CHLD,TERM";
+            jobs.shell.start_by_env(blocked, args)
+        })?;
+        jobs.word("ready").await?;
+        if code == 143 {
+            running.signal(Signal::TERM)?;
+        }
+        let ran = running.ended().await?;
+        ensure!(ran.code == Some(code), "{ran:?}");
+        jobs.is_free().await?;
+        jobs.forget("ready")?;
+    }
     jobs.shell.cluster.unharmed()
 }
 

@@ -30,6 +30,7 @@ use crate::exit::Failure;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    signals::unblock();
     let code = run_to_the_end();
     messages::flush();
     code

@@ -2,10 +2,20 @@
 
 use std::task::Poll;
 
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
+
+/// Lets all signals through. A caller may have blocked some for its own threads, and that is
+/// passed on: without this a `run` that is not told of its children's end would wait for ever.
+///
+/// Called before any thread is started: each inherits what its starter blocks.
+pub(crate) fn unblock() {
+    // The call fails for an unknown way to change the mask only.
+    drop(SigSet::empty().thread_set_mask());
+}
 
 /// Signals that are caught; not those that this process was started to ignore, as by `nohup` or in
 /// the background of a shell. Commands that it starts ignore these too.

@@ -101,7 +101,7 @@ async fn a_watch_that_was_started_to_ignore_hangups_goes_on_after_one() -> Resul
         "--after",
         text(&list, "cursor")?,
     ];
-    let mut watching = shell.start_ignoring("HUP", &watch)?;
+    let mut watching = shell.start_by_env("--ignore-signal=HUP", &watch)?;
     let mut lines = watching.lines()?;
     shell.acquire("s", &a).await?;
     assert_eq!(text(&next_json(&mut lines).await?, "kind")?, "granted");

@@ -42,8 +42,8 @@ async fn read(request: Request) -> Result<Bytes> {
     let mut body = Vec::new();
     let mut length = 0_usize;
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|error| {
-            Failure::new(Reason::InvalidArgument, format_args!("the body: {error}"))
+        let part = part.map_err(|_broken_off| {
+            Failure::new(Reason::InvalidArgument, "the body did not arrive whole")
         })?;
         length = length.saturating_add(part.len());
         if length <= BODY_BYTES_MAX {

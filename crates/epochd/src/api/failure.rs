@@ -11,6 +11,9 @@ use tonic::Status;
 
 use crate::node::{CheckError, ProposeError};
 
+/// Longest message, without the next step.
+const MESSAGE_BYTES_MAX: usize = 512;
+
 /// Why a call was refused, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -22,7 +25,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(reason: Reason, message: impl std::fmt::Display) -> Self {
-        let message = format!("{message}; {}", reason.next_step());
+        let message = format!("{}; {}", bounded(message), reason.next_step());
         Self {
             reason,
             message,
@@ -35,7 +38,7 @@ impl Failure {
         let details = vec![("field".to_owned(), field.to_owned())];
         Self {
             reason: Reason::InvalidArgument,
-            message: format!("{field}: {message}"),
+            message: format!("{field}: {}", bounded(message)),
             details,
         }
     }
@@ -63,6 +66,16 @@ impl Failure {
             details,
         }
     }
+}
+
+/// Parsers repeat what they could not read, however long it is.
+fn bounded(message: impl std::fmt::Display) -> String {
+    let mut message = message.to_string();
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push('…');
+    }
+    message
 }
 
 impl From<Refusal> for Failure {
