@@ -24,20 +24,31 @@ const SERVED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A grant that is not given back until the test says so.
 struct Holder {
+    scope: &'static str,
     session: String,
     epoch: u64,
 }
 
 impl Holder {
     async fn take(client: &JsonClient) -> Result<Self> {
+        Self::take_scope(client, SCOPE).await
+    }
+
+    async fn take_scope(client: &JsonClient, scope: &'static str) -> Result<Self> {
         let session = client.open("holder", "10m").await?;
-        let grant = client.acquire(SCOPE, &session, 1).await?.ok()?;
+        let grant = client.acquire(scope, &session, 1).await?.ok()?;
         let epoch = number(&grant, "epoch")?;
-        Ok(Self { session, epoch })
+        Ok(Self {
+            scope,
+            session,
+            epoch,
+        })
     }
 
     async fn release(self, client: &JsonClient) -> Result<()> {
-        let released = client.release(SCOPE, &self.session, self.epoch).await?;
+        let released = client
+            .release(self.scope, &self.session, self.epoch)
+            .await?;
         let released = released.ok()?;
         ensure!(released["released"] == true, "it was not held: {released}");
         Ok(())
@@ -163,8 +174,8 @@ async fn waiters_are_served_in_order_over_two_leader_kills() -> Result<()> {
 }
 
 /// An acquire that waits.
-async fn wait_for(client: &JsonClient, session: &str) -> Result<Answer> {
-    let body = json!({ "scope": SCOPE, "session_id": session, "request_id": 1, "wait": "1m" });
+async fn wait_for(client: &JsonClient, scope: &str, session: &str) -> Result<Answer> {
+    let body = json!({ "scope": scope, "session_id": session, "request_id": 1, "wait": "1m" });
     client.post("/v1/acquire", &body).await
 }
 
@@ -184,10 +195,10 @@ async fn a_call_that_was_cut_off_keeps_its_place_by_its_request_id_on_another_no
     let order = ["cut".to_owned(), "behind".to_owned()];
 
     let (client, session) = (one.clone(), cut.clone());
-    let call = tokio::spawn(async move { wait_for(&client, &session).await });
+    let call = tokio::spawn(async move { wait_for(&client, SCOPE, &session).await });
     waiter::queue_is(one, SCOPE, &order[..1]).await?;
     let client = two.clone();
-    let second = tokio::spawn(async move { wait_for(&client, &behind).await });
+    let second = tokio::spawn(async move { wait_for(&client, SCOPE, &behind).await });
     waiter::queue_is(one, SCOPE, &order).await?;
     // Its connection ends with it.
     call.abort();
@@ -196,7 +207,7 @@ async fn a_call_that_was_cut_off_keeps_its_place_by_its_request_id_on_another_no
         "the call was answered before it was cut off"
     );
     let (client, session) = (two.clone(), cut.clone());
-    let again = tokio::spawn(async move { wait_for(&client, &session).await });
+    let again = tokio::spawn(async move { wait_for(&client, SCOPE, &session).await });
     holder.release(one).await?;
     let epoch = number(&again.await??.ok()?, "epoch")?;
     one.release(SCOPE, &cut, epoch).await?.ok()?;
@@ -210,6 +221,40 @@ async fn a_call_that_was_cut_off_keeps_its_place_by_its_request_id_on_another_no
         "granted in the order {order:?}"
     );
     ensure!(rising(&grants), "epochs do not rise: {grants:?}");
+    cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_a_wait_that_was_cut_off_is_kept_by_an_acquire_of_many() -> Result<()> {
+    const OTHER: &str = "queue/other";
+    let mut cluster = Cluster::start().await?;
+    let mut tail = Tail::of(&cluster, OTHER).await?;
+    let client = cluster.client(cluster.leader().await?)?.clone();
+    let mut sessions = Vec::new();
+    let mut holders = Vec::new();
+    for scope in [SCOPE, OTHER] {
+        holders.push(Holder::take_scope(&client, scope).await?);
+        let session = client.open("cut", "10m").await?;
+        let (waiting, waiter) = (client.clone(), session.clone());
+        let call = tokio::spawn(async move { wait_for(&waiting, scope, &waiter).await });
+        waiter::queue_is(&client, scope, &["cut".to_owned()]).await?;
+        call.abort();
+        sessions.push(session);
+    }
+    // No call stands behind a wait at a new leader.
+    let leader = cluster.replace_leader().await?;
+    let client = cluster.client(leader)?;
+    let mut holders = holders.into_iter();
+    holders.next().context("no holder")?.release(client).await?;
+    let asked = json!({ "scopes": [SCOPE], "session_id": sessions[0], "request_id": 1 });
+    let answer = client.post("/v1/acquire-many", &asked).await?.ok()?;
+    let epoch = number(&answer["grants"][0], "epoch")?;
+    // Granted later, and asked for by nobody.
+    holders.next().context("no holder")?.release(client).await?;
+    let gone = |event: &Event| event.kind == "released" && event.holder.as_deref() == Some("cut");
+    tail.until(gone).await?;
+    let kept = client.scope(SCOPE).await?;
+    ensure!(kept["held"] == true && kept["epoch"] == epoch, "{kept}");
     cluster.unharmed()
 }
 

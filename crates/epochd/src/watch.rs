@@ -12,6 +12,8 @@ use tokio::sync::watch;
 const EVENTS_MAX: usize = if cfg!(test) { 8 } else { 100_000 };
 /// Events handed out at once at most.
 const BATCH_MAX: usize = 512;
+/// And so many bytes of names: a connection that is not read holds an answer or some.
+const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// What a watch is of.
 #[derive(Debug, Clone)]
@@ -121,8 +123,8 @@ fn end_of(index: u64) -> Cursor {
     }
 }
 
-/// One watch. It keeps nothing but its place, so that a slow one costs nobody anything: it reads
-/// on in the ring, or finds its place gone.
+/// One watch. It keeps nothing but its place: a slow one reads on in the ring, or finds its place
+/// gone.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watches: Watches,
@@ -163,21 +165,21 @@ impl Watch {
             more: false,
             ahead: self.after.index > ring.applied,
         };
+        let mut bytes = 0;
         for event in ring.events.range(from..) {
-            if said.events.len() == BATCH_MAX {
+            if let Some(last) = said.events.last()
+                && (said.events.len() == BATCH_MAX || bytes >= BATCH_BYTES_MAX)
+            {
+                said.cursor = last.cursor;
+                said.more = true;
                 break;
             }
             if self.of.has(event) {
+                bytes += name_bytes(event);
                 said.events.push(Arc::clone(event));
             }
         }
         drop(ring);
-        if said.events.len() == BATCH_MAX
-            && let Some(last) = said.events.last()
-        {
-            said.cursor = last.cursor;
-            said.more = true;
-        }
         self.after = said.cursor;
         Ok(said)
     }
@@ -189,6 +191,11 @@ impl Watch {
         let more = self.latest.wait_for(|latest| *latest > after);
         drop(more.await);
     }
+}
+
+fn name_bytes(event: &GrantEvent) -> usize {
+    let holder = event.who.as_ref().map(|(holder, _)| holder.as_str().len());
+    event.scope.len() + holder.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -83,10 +83,10 @@ async fn a_command_under_a_grant_has_no_other_sessions_id() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_with_a_stall_limit_is_renewed_by_progress_only() -> Result<()> {
     let mut shell = Shell::new().await?;
+    let open_id = "0198c0de-0000-4000-8000-000000000001";
     let open = ["session", "open", "--holder", "h", "--ttl", "10m"];
-    let opened = shell
-        .json(&[&open[..], &["--stall-limit", "1s"]].concat())
-        .await?;
+    let open = [&open[..], &["--stall-limit", "1s", "--open-id", open_id]].concat();
+    let opened = shell.json(&open).await?;
     assert_eq!(text(&opened, "stall_limit")?, "1s");
     let id = text(&opened, "session_id")?;
     let keepalive = |mark| ["session", "keepalive", id, "--progress", mark];
@@ -95,6 +95,10 @@ async fn a_session_with_a_stall_limit_is_renewed_by_progress_only() -> Result<()
         shell.fails(&keepalive("1"), 1, "SESSION_STALLED").await
     });
     stalled.await?;
+    // An open that is sent again would renew it.
+    shell.fails(&open, 1, "SESSION_STALLED").await?;
     shell.json(&keepalive("2")).await?;
+    let again = shell.json(&open).await?;
+    assert_eq!(text(&again, "session_id")?, id);
     shell.cluster.unharmed()
 }

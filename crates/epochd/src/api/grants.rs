@@ -1,11 +1,11 @@
 //! Grants: acquiring, waiting, and every way in which they end.
 
-use epoch_core::{Reason, RequestId, Scope, SessionId};
+use epoch_core::{RequestId, Scope, SessionId};
 use epoch_machine::{Command, Grant, Outcome, Refusal, Requested, SessionKey, Terms, Wait};
 use epoch_proto::v1;
 
 use super::failure::Failure;
-use super::{Api, Result, Server, certify, forward, parse, position, unexpected};
+use super::{Api, Result, Server, certify, forward, not_leading, parse, position, unexpected};
 use crate::node::Attached;
 use crate::raft::Line;
 
@@ -68,10 +68,7 @@ impl Api {
             let mut woken = std::pin::pin!(attached.woken());
             woken.as_mut().enable();
             if leadership.is_none() || self.node.serving() != leadership {
-                return Err(Failure::new(
-                    Reason::NoLeader,
-                    "this node does not lead any more",
-                ));
+                return Err(not_leading());
             }
             let requested = self
                 .node
@@ -136,24 +133,30 @@ impl Api {
             request_id,
             terms,
         };
-        match self.propose(acquire).await? {
-            Outcome::GrantedMany { grants, .. } => {
-                let grants = grants
-                    .iter()
-                    .map(|grant| self.granted(grant, &request.audience));
-                Ok(v1::AcquireManyResponse {
-                    grants: grants.collect::<Result<_>>()?,
-                })
+        let grants = loop {
+            match self.propose(acquire.clone()).await? {
+                Outcome::GrantedMany { grants, .. } => {
+                    // One may have waited for a caller, as with a single acquire.
+                    if grants.iter().all(|grant| self.claimed(grant)) {
+                        break grants;
+                    }
+                }
+                Outcome::RefusedMany { scope, refusal } => {
+                    let mut failure = Failure::from(refusal);
+                    failure.message = format!("{scope}: {}", failure.message);
+                    let scope = ("scope".to_owned(), scope.to_string());
+                    failure.details.push(scope);
+                    return Err(failure);
+                }
+                other => return Err(unexpected(&other)),
             }
-            Outcome::RefusedMany { scope, refusal } => {
-                let mut failure = Failure::from(refusal);
-                failure.message = format!("{scope}: {}", failure.message);
-                let scope = ("scope".to_owned(), scope.to_string());
-                failure.details.push(scope);
-                Err(failure)
-            }
-            other => Err(unexpected(&other)),
-        }
+        };
+        let grants = grants
+            .iter()
+            .map(|grant| self.granted(grant, &request.audience));
+        Ok(v1::AcquireManyResponse {
+            grants: grants.collect::<Result<_>>()?,
+        })
     }
 
     pub(super) async fn cancel_wait(

@@ -11,12 +11,15 @@ use futures::stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Api, Result};
+use super::{Api, Result, sessions};
 
 /// Keepalives of one stream that are looked at together: those that have come meanwhile.
 const KEEP_ALIVES_TOGETHER_MAX: usize = 512;
 /// So many times that are under way at once; more wait in the connection.
 const KEEP_ALIVES_UNDER_WAY_MAX: usize = 16;
+
+/// Largest request: every field at its longest fits, as in JSON.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The services that clients call.
 pub(crate) fn public_routes(api: &Api, routes: Routes) -> Routes {
@@ -26,9 +29,15 @@ pub(crate) fn public_routes(api: &Api, routes: Routes) -> Routes {
 /// The services that other nodes pass calls on to.
 pub(crate) fn admit_peer_calls(api: &Api, routes: Routes) -> Routes {
     routes
-        .add_service(SessionServiceServer::new(api.clone()))
-        .add_service(EpochServiceServer::new(api.clone()))
-        .add_service(RecordServiceServer::new(api.clone()))
+        .add_service(
+            SessionServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            EpochServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            RecordServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
 }
 
 impl Api {
@@ -41,27 +50,32 @@ impl Api {
     /// The answers to keepalives that have come together, until one could not be read.
     async fn keep_alive_answers(
         self,
-        received: Vec<std::result::Result<v1::KeepAliveRequest, Status>>,
+        received: Vec<std::result::Result<Result<v1::KeepAliveRequest>, Status>>,
     ) -> Vec<std::result::Result<v1::KeepAliveResponse, Status>> {
-        let (mut requests, mut broken) = (Vec::with_capacity(received.len()), None);
-        for request in received {
-            match request {
-                Ok(request) => requests.push(request),
-                Err(status) => broken = Some(Err(status)),
-            }
-        }
-        let ids: Vec<_> = requests.iter().map(|one| one.session_id.clone()).collect();
-        let answers = ids.into_iter().zip(self.keep_alives(requests).await);
-        let answers = answers.map(|(session_id, answer)| match self.counted(answer) {
-            Ok(answer) => Ok(answer),
-            Err(failure) => Ok(v1::KeepAliveResponse {
-                session_id,
-                reason: Some(failure.reason.to_string()),
-                message: Some(failure.message),
-                ..v1::KeepAliveResponse::default()
-            }),
+        let readable = received.iter().flatten().flatten();
+        let mut kept = self
+            .keep_alives(readable.cloned().collect())
+            .await
+            .into_iter();
+        let answers = received.into_iter().map(|received| {
+            let request = received?;
+            // An id that is none is not repeated: it may be a part of one, or long.
+            let (session_id, answer) = match request {
+                Ok(request) => (request.session_id, kept.next()),
+                Err(malformed) => (String::new(), Some(Err(malformed))),
+            };
+            let answer = answer.unwrap_or_else(|| Err(sessions::unanswered()));
+            Ok(match self.counted(answer) {
+                Ok(answer) => answer,
+                Err(failure) => v1::KeepAliveResponse {
+                    session_id,
+                    reason: Some(failure.reason.to_string()),
+                    message: Some(failure.message),
+                    ..v1::KeepAliveResponse::default()
+                },
+            })
         });
-        answers.chain(broken).collect()
+        answers.collect()
     }
 }
 
@@ -85,6 +99,7 @@ impl SessionService for Api {
         // Answers come in the order of the requests: a node that passes them on counts on it.
         let answers = request
             .into_inner()
+            .map(|received| received.map(sessions::readable))
             .ready_chunks(KEEP_ALIVES_TOGETHER_MAX)
             .map(move |received| api.clone().keep_alive_answers(received))
             .buffered(KEEP_ALIVES_UNDER_WAY_MAX)

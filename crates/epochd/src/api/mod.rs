@@ -100,6 +100,10 @@ impl Api {
     }
 }
 
+fn not_leading() -> Failure {
+    Failure::new(Reason::NoLeader, "this node does not lead any more")
+}
+
 fn unexpected(outcome: &Outcome) -> Failure {
     tracing::error!(?outcome, "the outcome is not of the command's kind");
     Failure::new(Reason::Internal, "the outcome is not of the command's kind")

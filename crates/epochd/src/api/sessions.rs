@@ -10,7 +10,7 @@ use epoch_proto::{duration, v1};
 use uuid::Uuid;
 
 use super::failure::Failure;
-use super::{Api, Result, Server, forward, page, parse, position, unexpected};
+use super::{Api, Result, Server, forward, not_leading, page, parse, position, unexpected};
 use crate::clock;
 use crate::node::{Leases, RenewError, Renewal};
 
@@ -23,6 +23,7 @@ impl Api {
             Some(text) => parse::open_id(text)?,
             None => OpenId(Uuid::new_v4()),
         };
+        let arrived = clock::boot();
         if let Server::Leader(channel) = self.server()? {
             let request = v1::OpenRequest {
                 open_id: Some(open_id.to_string()),
@@ -36,32 +37,39 @@ impl Api {
             ttl,
             stall_limit,
         };
-        match self.propose(open).await? {
-            Outcome::Opened {
-                session,
-                ttl,
-                stall_limit,
-                holder,
-                ..
-            } => Ok(v1::Session {
-                session_id: session.to_string(),
-                ttl: Some(duration_of(ttl)),
-                holder: holder.to_string(),
-                session: session.hash().to_string(),
-                stall_limit: stall_limit.map(duration_of),
-            }),
-            other => Err(unexpected(&other)),
-        }
+        let opened = self.propose(open).await?;
+        let Outcome::Opened {
+            session,
+            ttl,
+            stall_limit,
+            holder,
+            ..
+        } = opened
+        else {
+            return Err(unexpected(&opened));
+        };
+        // Its caller counts the TTL from when it asked, also where the session was opened before:
+        // as a keepalive does, and one without a progress mark.
+        let asked = v1::KeepAliveRequest::default();
+        let leadership = self.node.serving().ok_or_else(not_leading)?;
+        let state = self.node.state.read();
+        let mut leases = self.node.leases();
+        renew(&state, &mut leases, leadership, session, asked, arrived)?;
+        Ok(v1::Session {
+            session_id: session.to_string(),
+            ttl: Some(duration_of(ttl)),
+            holder: holder.to_string(),
+            session: session.hash().to_string(),
+            stall_limit: stall_limit.map(duration_of),
+        })
     }
 
     pub(super) async fn keep_alive(
         &self,
         request: v1::KeepAliveRequest,
     ) -> Result<v1::KeepAliveResponse> {
-        // Before a leader is looked for: what is malformed is so without one, too.
-        parse::session_id(&request.session_id)?;
-        let answer = self.keep_alives(vec![request]).await.pop();
-        answer.unwrap_or_else(|| Err(Failure::new(Reason::Internal, "no answer was made")))
+        let answer = self.keep_alives(vec![readable(request)?]).await.pop();
+        answer.unwrap_or_else(|| Err(unanswered()))
     }
 
     /// Keepalives that have come together; their answers, in the same order.
@@ -205,6 +213,19 @@ impl Api {
     }
 }
 
+/// Each keepalive is answered; this would be a mistake of ours.
+pub(super) fn unanswered() -> Failure {
+    Failure::new(Reason::Internal, "no answer was made")
+}
+
+/// A keepalive that is not malformed. Those that are go no further: what is malformed is so without
+/// a leader, too, and may be long.
+pub(super) fn readable(request: v1::KeepAliveRequest) -> Result<v1::KeepAliveRequest> {
+    parse::session_id(&request.session_id)?;
+    request.grants.as_deref().map(parse::digest).transpose()?;
+    Ok(request)
+}
+
 /// Renews a lease under a leadership that was confirmed after the keepalive arrived.
 fn renew(
     state: &State,
@@ -230,10 +251,7 @@ fn renew(
             message: None,
             grants_differ: digest.is_some_and(|digest| digest != session.digest()),
         }),
-        Err(RenewError::NotLeader) => Err(Failure::new(
-            Reason::NoLeader,
-            "this node does not lead any more",
-        )),
+        Err(RenewError::NotLeader) => Err(not_leading()),
         Err(RenewError::Expiring) => Err(Failure::new(
             Reason::NoQuorum,
             "the session's expiry is under way",

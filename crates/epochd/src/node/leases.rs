@@ -46,7 +46,7 @@ struct Progress {
 pub(crate) struct Leases {
     leadership: Option<Leadership>,
     deadlines: Deadlines<SessionKey>,
-    /// Of sessions with a stall limit that have sent a keepalive.
+    /// Of sessions with a stall limit that were renewed under this leadership.
     progress: BTreeMap<SessionKey, Progress>,
 }
 
@@ -86,7 +86,13 @@ impl Leases {
         match event {
             Event::SessionOpened {
                 session, ttl, new, ..
-            } => self.opened(*session, now + ttl_of(*ttl), *new),
+            } => {
+                // It may have been there when the leadership began, or have been renewed already.
+                // Who sends the same Open again renews the session as a keepalive does.
+                if *new && self.deadlines.get(session).is_none() {
+                    self.deadlines.set(*session, now + ttl_of(*ttl));
+                }
+            }
             Event::SessionEnded { session, .. } => {
                 self.deadlines.remove(session);
                 self.progress.remove(session);
@@ -96,16 +102,6 @@ impl Leases {
             | Event::WaitEnded { .. }
             | Event::DelayBegun { .. }
             | Event::DelayEnded { .. } => {}
-        }
-    }
-
-    fn opened(&mut self, session: SessionKey, deadline: Duration, new: bool) {
-        match (new, self.deadlines.get(&session)) {
-            (true, None) => self.deadlines.set(session, deadline),
-            // It may have been there when the leadership began, or have been renewed already; and
-            // an expiry that is under way is not called back.
-            (true, Some(_)) | (false, None | Some((_, true))) => {}
-            (false, Some((old, false))) => self.deadlines.set(session, old.max(deadline)),
         }
     }
 
@@ -209,14 +205,6 @@ mod tests {
         }
     }
 
-    fn reopened() -> Event {
-        Event::SessionOpened {
-            session: SESSION,
-            ttl: Ttl::from_ms(1_000).unwrap(),
-            new: false,
-        }
-    }
-
     fn leases(at: u64) -> Leases {
         let mut leases = Leases::default();
         leases.begin(
@@ -262,17 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_is_sent_again_counts_the_ttl_anew() {
-        let mut leases = leases(10_000);
-        leases.note(&reopened(), ms(11_500));
-        assert_eq!(tick_until(&mut leases, 10_100, 12_400), []);
-        assert_eq!(tick_until(&mut leases, 12_500, 12_500), [SESSION]);
-        leases.note(&reopened(), ms(12_500));
-        assert_eq!(
-            tick_until(&mut leases, 12_600, 14_000),
-            [],
-            "its expiry is under way"
-        );
+    fn what_the_log_says_of_an_open_begins_a_lease_and_renews_none() {
+        let opened = |new| Event::SessionOpened {
+            session: SESSION,
+            ttl: Ttl::from_ms(1_000).unwrap(),
+            new,
+        };
+        let mut leases = Leases::default();
+        leases.begin(LEADERSHIP, ms(10_000), std::iter::empty());
+        leases.note(&opened(true), ms(10_000));
+        leases.note(&opened(false), ms(10_500));
+        assert_eq!(tick_until(&mut leases, 10_100, 10_900), []);
+        assert_eq!(tick_until(&mut leases, 11_000, 11_000), [SESSION]);
     }
 
     #[test]

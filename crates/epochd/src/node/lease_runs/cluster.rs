@@ -62,7 +62,7 @@ pub(super) enum Step {
     /// A quorum answers a leadership check for a keepalive that had arrived.
     Check(Call, Leadership, Duration),
     /// A proposal is committed, or not.
-    Open(Call, Leadership),
+    Open(Call, Leadership, Duration),
     Expire(Leadership, Vec<SessionKey>),
     /// Somebody closes a session.
     Close,
@@ -79,6 +79,7 @@ pub(super) enum Act {
     Told(Leadership, Vec<SessionKey>, bool),
     Serve(Call),
     Renew(Call, Leadership, Duration, bool),
+    Opened(Call, SessionId, Leadership, Duration),
 }
 
 impl World {
@@ -117,7 +118,7 @@ impl World {
                 let act = Act::Renew(call, leadership, arrived, confirmed);
                 self.plan(0, Step::At(index(leadership), act));
             }
-            Step::Open(call, leadership) => self.open(call, leadership),
+            Step::Open(call, leadership, arrived) => self.open(call, leadership, arrived),
             Step::Expire(leadership, sessions) => self.expire(leadership, sessions),
             Step::Close => self.close(),
             Step::Arrive(call) => self.step(Step::At(call.node, Act::Serve(call))),
@@ -156,8 +157,19 @@ impl World {
             }
             Act::Serve(call) => self.serve(node, call, now),
             Act::Renew(call, leadership, arrived, confirmed) => {
-                let renewed = self.renew(node, &call, leadership, arrived, confirmed);
+                let Ask::KeepAlive { id, progress } = call.ask else {
+                    return;
+                };
+                let renewed = match confirmed {
+                    true => self.renew(node, (id, progress), leadership, arrived, call.arrived_ms),
+                    false => Err(Reason::NoQuorum),
+                };
                 self.reply(call, renewed.map(Served::Renewed));
+            }
+            Act::Opened(call, id, leadership, arrived) => {
+                let asked = (id, None);
+                let renewed = self.renew(node, asked, leadership, arrived, call.arrived_ms);
+                self.reply(call, renewed.map(|ttl| Served::Opened(id, ttl)));
             }
         }
     }
@@ -267,7 +279,7 @@ impl World {
     }
 
     /// A session, and at once a scope for it that another waits for.
-    fn open(&mut self, call: Call, leadership: Leadership) {
+    fn open(&mut self, call: Call, leadership: Leadership, arrived: Duration) {
         let Ask::Open {
             open_id,
             ttl,
@@ -307,7 +319,9 @@ impl World {
             ];
             self.commit(leadership, commands);
         }
-        self.reply(call, Ok(Served::Opened(session, ttl)));
+        // After the node has taken note of it.
+        let opened = Act::Opened(call, session, leadership, arrived);
+        self.plan(1, Step::At(index(leadership), opened));
     }
 
     /// A request has arrived at a node.
@@ -325,15 +339,15 @@ impl World {
                 Some(_) | None => self.reply(call, Err(Reason::NoLeader)),
             };
         };
+        call.arrived_ms = self.now_ms;
         match call.ask {
             Ask::KeepAlive { .. } => {
-                call.arrived_ms = self.now_ms;
                 let in_ms = self.draw(CHECK_MS);
                 self.plan(in_ms, Step::Check(call, leadership, now));
             }
             Ask::Open { .. } | Ask::Stream => {
                 let in_ms = self.draw(self.weather.log_ms_max);
-                self.plan(in_ms, Step::Open(call, leadership));
+                self.plan(in_ms, Step::Open(call, leadership, now));
             }
         }
     }
@@ -342,17 +356,11 @@ impl World {
     fn renew(
         &mut self,
         node: usize,
-        call: &Call,
+        (id, progress): (SessionId, Option<u64>),
         leadership: Leadership,
         arrived: Duration,
-        confirmed: bool,
+        arrived_ms: u64,
     ) -> Result<Ttl, Reason> {
-        let Ask::KeepAlive { id, progress } = call.ask else {
-            return Err(Reason::Internal);
-        };
-        if !confirmed {
-            return Err(Reason::NoQuorum);
-        }
         let state = self.state.session(&id).ok_or(Reason::SessionExpired)?;
         let early = match self.plant {
             Plant::ServerCountsEarly => TOO_EARLY,
@@ -367,7 +375,7 @@ impl World {
         let leases = &mut self.nodes[node].leases;
         match leases.renew(leadership, SessionKey::from(&id), renewal) {
             Ok(()) => {
-                self.history.renewed(id, call.arrived_ms);
+                self.history.renewed(id, arrived_ms);
                 Ok(renewal.ttl)
             }
             Err(RenewError::NotLeader) => Err(Reason::NoLeader),
