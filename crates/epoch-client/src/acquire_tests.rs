@@ -84,6 +84,27 @@ async fn a_wait_outlasts_the_time_of_an_attempt_and_the_deadline_of_a_call() {
 }
 
 #[tokio::test]
+async fn two_of_unknown_outcome_are_both_asked_for_again() {
+    let node = Fake::start().await;
+    node.script(|script| {
+        script.acquires = vec![Answer::Silence, Answer::Silence, Answer::Serve];
+    });
+    let session = open(&client(&[&node], 100, 100)).await;
+    let scope = scope("s");
+    let (one, other) = tokio::join!(session.acquire(&scope), session.acquire(&scope));
+    assert!(one.unwrap_err().outcome_unknown() && other.unwrap_err().outcome_unknown());
+    let before = node.seen(|script| script.seen_acquires.len());
+    for _ in 0..2 {
+        session.acquire(&scope).await.unwrap();
+    }
+    let ids: Vec<_> = node.seen(|script| {
+        let again = script.seen_acquires[before..].iter();
+        again.map(|request| request.request_id).collect()
+    });
+    assert_eq!(ids, [1, 2]);
+}
+
+#[tokio::test]
 async fn a_wait_that_has_ended_is_a_refusal_and_its_id_is_not_used_again() {
     let node = Fake::start().await;
     node.script(|script| {

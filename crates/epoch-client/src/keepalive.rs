@@ -379,7 +379,7 @@ impl Hub {
             let asked = stream.asked(now_ms, kept.shared.progress_mark());
             let request = KeepAliveRequest {
                 session_id: id.to_string(),
-                grants: Some(kept.shared.registry().digest().to_string()),
+                grants: Some(kept.shared.registry().digest_to_send().to_string()),
                 progress: asked.progress,
             };
             self.streams.send(id, asked, request);

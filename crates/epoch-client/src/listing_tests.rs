@@ -236,3 +236,28 @@ async fn a_difference_that_no_listing_explains_is_asked_about_ever_more_rarely()
     assert!(pages(&node) > page);
     assert_eq!((b.loss(), d.loss()), (Some(GrantLoss::Superseded), None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_and_goes_while_listings_are_read_does_not_make_them_rare() {
+    let (node, session, [_a, b, _c]) = held().await;
+    node.script(|script| script.always_differs = true);
+    for epoch in 45..50 {
+        let gate = Arc::new(Semaphore::new(0));
+        let page = pages(&node);
+        node.script(|script| script.listing_gate = Some(Arc::clone(&gate)));
+        until(|| pages(&node) > page).await;
+        // The digest is then what it was.
+        let d = acquire(&node, &session, "d", epoch).await;
+        d.release().await.unwrap();
+        end(&node, "d");
+        node.script(|script| script.listing_gate = None);
+        gate.add_permits(100);
+        until(|| pages(&node) > page + 1).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let keepalives = || node.seen(|script| script.seen_keepalives);
+    let began = keepalives();
+    end(&node, "b");
+    b.lost().await;
+    assert!(keepalives() <= began + 1);
+}

@@ -23,6 +23,8 @@ pub(crate) struct Registry {
     others: BTreeMap<Key, Other>,
     /// Of both.
     digest: GrantsDigest,
+    /// How often it has changed: it comes back to what it was when a grant is taken and released.
+    changes: u64,
     refreshes: BTreeSet<(u64, Scope)>,
     judging: Judging,
     /// Tells those that wait for an unclaimed grant.
@@ -48,11 +50,15 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Judging {
     under_way: bool,
-    /// Listings in a row that told nothing new.
+    /// Listings in a row that explained nothing.
     futile: u32,
-    /// Differing answers to pass over, while the digest is still the one that was compared last.
+    /// Differing answers to pass over, while the digest has not changed since it was compared last.
     pass_over: u32,
-    compared: GrantsDigest,
+    /// The count of changes at the last keepalive, at the one that the cluster said differs, and
+    /// when the last listing was compared.
+    sent: u64,
+    differed: u64,
+    compared: u64,
     /// What has ended while a listing is under way, which may still show it.
     ended: BTreeSet<Key>,
 }
@@ -63,9 +69,15 @@ impl Judging {
 }
 
 impl Registry {
-    /// The digest that keepalives carry.
-    pub(crate) fn digest(&self) -> GrantsDigest {
+    /// The digest for a keepalive that is sent now.
+    pub(crate) fn digest_to_send(&mut self) -> GrantsDigest {
+        self.judging.sent = self.changes;
         self.digest
+    }
+
+    fn count(&mut self, key: &Key) {
+        self.digest = self.digest.with(key.0.as_str(), key.1);
+        self.changes += 1;
     }
 
     /// Those without a handle, by scope.
@@ -108,7 +120,7 @@ impl Registry {
             self.end(&live, GrantLoss::Superseded);
         }
         if self.others.remove(&key).is_none() {
-            self.digest = self.digest.with(key.0.as_str(), key.1);
+            self.count(&key);
         }
         let entry = Entry {
             held: Arc::clone(held),
@@ -153,6 +165,7 @@ impl Registry {
     pub(crate) fn forget(&mut self, key: &Key) {
         if self.others.remove(key).is_some() {
             self.digest = self.digest.without(key.0.as_str(), key.1);
+            self.changes += 1;
             if self.judging.under_way {
                 self.judging.ended.insert(key.clone());
             }
@@ -172,11 +185,12 @@ impl Registry {
         if judging.under_way {
             return false;
         }
-        if judging.pass_over > 0 && judging.compared == self.digest {
+        if judging.pass_over > 0 && judging.compared == self.changes {
             judging.pass_over -= 1;
             return false;
         }
         judging.under_way = true;
+        judging.differed = judging.sent;
         true
     }
 
@@ -196,7 +210,6 @@ impl Registry {
     /// The session's grants as the cluster lists them; asked for when `believed` were held. Grants
     /// acquired since then are not judged by it, nor brought back those that have ended since.
     pub(crate) fn listed(&mut self, believed: &[Key], listing: Vec<Holding>) {
-        let before = self.digest;
         let keyed = |holding: Holding| ((holding.scope.clone(), holding.epoch), holding);
         let listing: BTreeMap<Key, Holding> = listing.into_iter().map(keyed).collect();
         self.judging.under_way = false;
@@ -214,15 +227,16 @@ impl Registry {
                 Some(Other::GivenUp) => {}
                 Some(Other::Unclaimed(known)) => *known = unclaimed,
                 None => {
-                    self.digest = self.digest.with(key.0.as_str(), key.1);
+                    self.count(&key);
                     self.others.insert(key, Other::Unclaimed(unclaimed));
                     self.found.notify_waiters();
                 }
             }
         }
         let judging = &mut self.judging;
-        judging.compared = self.digest;
-        if self.digest == before {
+        judging.compared = self.changes;
+        // What has changed since the keepalive was sent explains why it differed.
+        if judging.differed == self.changes {
             judging.pass_over = 1_u32
                 .checked_shl(judging.futile)
                 .unwrap_or(Judging::PASS_OVER_MAX)

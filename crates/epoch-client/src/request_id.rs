@@ -1,6 +1,6 @@
 //! The request ids by which the retry of an acquire is recognised.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -50,7 +50,8 @@ impl Payload {
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     next: AtomicU64,
-    pending: Mutex<BTreeMap<Payload, u64>>,
+    /// Several of one payload where it was asked for several times at once.
+    pending: Mutex<BTreeSet<(Payload, u64)>>,
 }
 
 impl RequestIds {
@@ -58,12 +59,21 @@ impl RequestIds {
     pub(crate) fn new() -> Self {
         Self {
             next: AtomicU64::new(1),
-            pending: Mutex::new(BTreeMap::new()),
+            pending: Mutex::new(BTreeSet::new()),
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<Payload, u64>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeSet<(Payload, u64)>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The earliest of a payload, which is not pending any more.
+    fn take_pending(&self, payload: &Payload) -> Option<u64> {
+        let mut pending = self.pending();
+        let found = pending.range((payload.clone(), 0)..).next();
+        let found = found.filter(|(of, _)| of == payload).cloned()?;
+        pending.remove(&found);
+        Some(found.1)
     }
 }
 
@@ -90,7 +100,7 @@ enum Answer {
 impl<'a> RequestId<'a> {
     pub(crate) fn take(session: &'a Session, payload: &'a Payload, is_wait: bool) -> Self {
         let ids = session.request_ids();
-        let pending = ids.pending().remove(payload);
+        let pending = ids.take_pending(payload);
         // 2^53 ids are not used up in a session's life.
         let unused = || ids.next.fetch_add(payload.ids(), Ordering::Relaxed);
         Self {
@@ -119,7 +129,7 @@ impl<'a> RequestId<'a> {
     fn remember(&self) {
         let mut pending = self.session.request_ids().pending();
         if pending.len() < PENDING_MAX {
-            pending.insert(self.payload.clone(), self.first);
+            pending.insert((self.payload.clone(), self.first));
         }
     }
 
