@@ -142,7 +142,7 @@
 //!
 //! Keepalives go on by themselves, also when the work does not. With a stall limit the session is
 //! renewed only while [`Session::progress`] is called at least once within that time; else it ends
-//! as [`Loss::Stalled`].
+//! as [`Loss::Stalled`], up to its TTL after that time has passed.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -173,6 +173,13 @@
 //! session learns of it by its next keepalive: it is among [`Session::unclaimed`] from then on, and
 //! [`Session::until_unclaimed`] waits for it. (A watch of the scope tells at once.)
 //! [`Session::adopt`] makes it a [`Grant`].
+//!
+//! ```no_run
+//! # async fn example(grant: epoch_client::Grant, to: epoch_client::SessionHash) -> Result<(), epoch_client::Error> {
+//! let epoch = grant.transfer(&to).await?; // the other session's
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! ```no_run
 //! # async fn example(session: epoch_client::Session) -> Result<(), epoch_client::Error> {

@@ -67,7 +67,7 @@ pub struct OpenOptions {
     /// milliseconds.
     pub ttl: Duration,
     /// The session is renewed only while [`Session::progress`](crate::Session::progress) has been
-    /// called within this time, from 1 s to 24 h. Without a limit it is renewed for as long as
+    /// called within this time, from 1 s to 24 h; it ends at most a TTL later. Without a limit it is renewed for as long as
     /// the process runs, also when the work in it is stuck.
     pub stall_limit: Option<Duration>,
 }

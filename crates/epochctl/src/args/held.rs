@@ -31,7 +31,7 @@ pub(crate) struct Terms {
 pub(crate) struct Acquire {
     /// The names of what is protected, such as reports/research-note: up to 64, all or none.
     /// Several are not waited for, and not reissued.
-    #[arg(required = true, num_args = 1..=64, value_name = "SCOPE")]
+    #[arg(required = true, num_args = 1.., value_name = "SCOPE")]
     pub(crate) scopes: Vec<Scope>,
     #[command(flatten)]
     pub(crate) session: InSession,

@@ -32,8 +32,12 @@ pub(crate) struct Change {
 pub(crate) struct RecordPut {
     #[command(flatten)]
     pub(crate) held: Held,
-    /// The value, at most 4 KiB; `-` reads it from stdin.
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    /// The value, at most 4 KiB; `-` reads it from stdin. Or give `--file`.
+    #[arg(
+        required_unless_present = "file",
+        conflicts_with = "file",
+        value_name = "VALUE|--file FILE"
+    )]
     pub(crate) value: Option<String>,
     /// A file with the value, taken as it is.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Grants: acquiring, waiting, and every way in which they end.
 
-use epoch_core::{RequestId, Scope, SessionId};
+use epoch_core::{Reason, RequestId, Scope, SessionId};
 use epoch_machine::{Command, Grant, Outcome, Refusal, Requested, SessionKey, Terms, Wait};
 use epoch_proto::v1;
 
@@ -237,7 +237,18 @@ impl Api {
         if let Server::Leader(channel) = self.server()? {
             return forward::revoke(channel, request).await;
         }
-        match self.propose(Command::Revoke { scope, epoch }).await? {
+        let revoked = self.propose(Command::Revoke { scope, epoch }).await;
+        // What it says to workers is no help to an operator.
+        let revoked = revoked.map_err(|failure| match failure.reason {
+            Reason::EpochSuperseded => Failure {
+                message: "the scope is not at this epoch any more; get the scope, and see whether \
+                          what it is at now has to be revoked"
+                    .to_owned(),
+                ..failure
+            },
+            _ => failure,
+        });
+        match revoked? {
             Outcome::Revoked {
                 scope,
                 epoch,

@@ -287,7 +287,7 @@ fn in_scope<T: DeserializeOwned>(
     if !given.is_empty() && *given != scope {
         return Err(Failure::field(
             "scope",
-            "the body names another than the query",
+            "the body names another than the query: give it in the query",
         ));
     }
     *given = scope;
