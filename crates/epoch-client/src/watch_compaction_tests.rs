@@ -69,6 +69,30 @@ async fn they_are_gone_once_every_node_has_said_so_and_each_is_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cursor_that_no_log_comes_to_is_refused_once_every_node_was_asked() {
+    let nodes = three().await;
+    for node in &nodes {
+        // Each looks for a while whether its log gets there.
+        let waits = Said::Events(vec![], "6.0");
+        says(node, vec![vec![waits.clone(), waits, GONE]; 9]);
+    }
+    let mut watch = watch(&nodes).await;
+    let error = watch.next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused(Reason::WatchCompacted));
+    assert_eq!(asked(&nodes), [1; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nodes_said_before_the_cursor_moved_does_not_count_any_more() {
+    let nodes = three().await;
+    says(&nodes[0], vec![vec![GONE], vec![event()]]);
+    says(&nodes[1], vec![vec![Said::Events(vec![], "6.5"), GONE]]);
+    says(&nodes[2], vec![vec![GONE]]);
+    let mut watch = watch(&nodes).await;
+    assert_eq!(watch.next().await.unwrap().cursor.to_string(), "7.1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_serve_for_now_is_asked_again_before_they_count_as_gone() {
     let nodes = three().await;
     let for_now = vec![Said::Refuse(Reason::NoLeader)];
