@@ -48,7 +48,7 @@ struct Inner {
     sessions: Mutex<Option<BTreeMap<SessionId, Arc<Shared>>>>,
 }
 
-/// A client for the background task, which does not keep it.
+/// A client for the start of the background task, which does not keep it.
 #[derive(Debug)]
 pub(crate) struct WeakClient(Weak<Inner>);
 
@@ -73,14 +73,24 @@ impl Client {
     ) -> Result<Self, Error> {
         let options = options.bounded();
         let pool = Pool::new(endpoints.into_iter().collect(), options.clone())?;
-        Ok(Self {
+        Ok(Self::over(Arc::new(pool), options))
+    }
+
+    fn over(pool: Arc<Pool>, options: Options) -> Self {
+        Self {
             inner: Arc::new(Inner {
-                pool: Mutex::new(Arc::new(pool)),
+                pool: Mutex::new(pool),
                 options,
                 keeper: KeeperSlot::default(),
                 sessions: Mutex::new(Some(BTreeMap::new())),
             }),
-        })
+        }
+    }
+
+    /// A client for calls over the connections of `pool`, which shares nothing with this one and
+    /// does not keep it.
+    pub(crate) fn beside(&self, pool: Arc<Pool>) -> Self {
+        Self::over(pool, self.options().clone())
     }
 
     pub(crate) fn downgrade(&self) -> WeakClient {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use crate::boottime::Clock;
-use crate::client::{Client, WeakClient, refusal_of};
+use crate::client::{Client, refusal_of};
 use crate::lease::Pace;
 use crate::pool::Pool;
 use crate::retry::pauses;
@@ -38,7 +38,8 @@ const EVENTS_MAX: usize = 1_024;
 
 /// The background task.
 struct Hub {
-    client: WeakClient,
+    /// For its own calls, over the connections of its runtime: those of the caller's may stand still.
+    client: Client,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Clock,
     attempt_ms: u64,
@@ -62,7 +63,7 @@ impl Hub {
     fn new(client: &Client, pool: Arc<Pool>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
         let options = client.options();
         Self {
-            client: client.downgrade(),
+            client: client.beside(Arc::clone(&pool)),
             commands,
             clock: options.clock.clone(),
             attempt_ms: u64::try_from(options.attempt_timeout.as_millis()).unwrap_or(u64::MAX),
@@ -276,12 +277,10 @@ impl Hub {
             registry.agree();
         } else if registry.differ() {
             drop(registry);
-            match self.client.upgrade() {
-                Some(client) => {
-                    tokio::spawn(listing::judge(client, Arc::clone(&kept.shared)));
-                }
-                None => kept.shared.registry().not_listed(),
-            }
+            tokio::spawn(listing::judge(
+                self.client.clone(),
+                Arc::clone(&kept.shared),
+            ));
         }
     }
 
@@ -327,8 +326,10 @@ impl Hub {
                 continue;
             }
             let due = kept.shared.registry().take_refreshes(now_ms);
-            if let (false, Some(client)) = (due.is_empty(), self.client.upgrade()) {
-                tokio::spawn(refresh::refresh(client, Arc::clone(&kept.shared), due));
+            if !due.is_empty() {
+                let refreshing =
+                    refresh::refresh(self.client.clone(), Arc::clone(&kept.shared), due);
+                tokio::spawn(refreshing);
             }
             let ends_ms = kept.stage.ends_ms(kept.shared.lease(), self.attempt_ms);
             let over = ends_ms.is_some_and(|ms| ms <= now_ms);

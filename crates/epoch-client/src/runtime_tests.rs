@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::testing::{Fake, client, paused_client, until};
-use crate::{Loss, OpenOptions, Session};
+use crate::testing::{Answer, Fake, client, paused_client, until};
+use crate::{Grant, GrantLoss, Loss, OpenOptions, Session};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -46,6 +48,55 @@ fn keepalives_go_on_while_the_caller_blocks_the_only_thread_of_its_runtime() {
         let grant = session.acquire(&"s".parse().unwrap()).await.unwrap();
         block(&node, &session);
         assert_eq!(grant.loss(), None);
+    });
+}
+
+async fn acquire(session: &Session) -> Grant {
+    session.acquire(&"s".parse().unwrap()).await.unwrap()
+}
+
+/// Keeps this thread from everything else until that is so; the background has the time of eight
+/// keepalives for it.
+fn block_until(node: &Fake, is_so: impl Fn() -> bool) {
+    let enough = node.seen(|script| script.seen_keepalives) + 8;
+    while !is_so() {
+        assert!(node.seen(|script| script.seen_keepalives) < enough);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn that_a_grant_has_ended_is_told_while_the_caller_blocks_its_thread_and_outside_its_runtime() {
+    let (_elsewhere, node) = node();
+    let runtime = single_threaded();
+    let session = runtime.block_on(open(&node));
+    // The node lists no grant of the session: it is as if each were revoked at once.
+    node.script(|script| script.compares = true);
+    runtime.block_on(async {
+        let grant = acquire(&session).await;
+        let lost = grant.lost_token();
+        block_until(&node, || lost.is_cancelled());
+        assert_eq!(grant.loss(), Some(GrantLoss::Superseded));
+    });
+    node.script(|script| script.epoch += 1);
+    let grant = runtime.block_on(acquire(&session));
+    block_until(&node, || grant.is_lost());
+    assert_eq!(grant.loss(), Some(GrantLoss::Superseded));
+}
+
+#[test]
+fn certificates_are_kept_fresh_while_the_caller_blocks_its_thread() {
+    let (_elsewhere, node) = node();
+    node.script(|script| {
+        // Good for a second.
+        let claims = URL_SAFE_NO_PAD.encode(r#"{"iat":7000,"exp":7001}"#);
+        script.certificate = format!("header.{claims}.signature");
+        script.certifies = vec![Answer::Serve];
+    });
+    single_threaded().block_on(async {
+        let grant = acquire(&open(&node).await).await;
+        let fresh = node.seen(|script| script.fresh.clone());
+        block_until(&node, || *grant.certificate() == *fresh);
     });
 }
 
