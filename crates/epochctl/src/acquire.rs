@@ -1,15 +1,20 @@
 //! Taking scopes: `acquire`, `cancel-wait`.
 
-use epoch_client::{Client, Error};
+use std::time::Duration;
+
+use epoch_client::{Client, Error, ErrorKind};
 use epoch_core::{Epoch, Reason, RequestId, Scope};
 use epoch_proto::v1;
 
 use crate::args::{Acquire, CancelWait};
-use crate::exit::Failure;
+use crate::exit::{Failure, UNAVAILABLE};
 use crate::output::{Output, or_dash, pairs};
 use crate::scope::position;
 use crate::signals::Signals;
 use crate::times;
+
+/// How long it may take to cancel a wait that was interrupted.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn acquire(
     client: &Client,
@@ -51,7 +56,7 @@ async fn one(
                     "if it has to wait, that is under --request-id {id}"
                 ));
             }
-            waiting(client, output, request).await?
+            waiting(client, request).await?
         }
         None => client.acquire(request).await,
     };
@@ -93,7 +98,6 @@ async fn many(
 /// Waits for a scope until told to end; then the wait is cancelled first.
 async fn waiting(
     client: &Client,
-    output: Output,
     request: v1::AcquireRequest,
 ) -> Result<Result<v1::Grant, Error>, Failure> {
     // Before there is a wait to be cancelled.
@@ -106,31 +110,57 @@ async fn waiting(
     tokio::select! {
         biased;
         granted = client.acquire(request) => Ok(granted),
-        _signal = signals.next() => Err(cancelled(client, output, cancel).await),
+        _signal = signals.next() => {
+            let cancelling = cancelled(client, cancel.clone());
+            let ended = signals.undo(CANCEL_TIMEOUT, cancelling).await;
+            Err(interrupted(ended, &cancel))
+        }
     }
 }
 
-/// Ends a wait, and gives back what it has been granted before. What to exit with.
-async fn cancelled(client: &Client, output: Output, request: v1::CancelWaitRequest) -> Failure {
+/// Ends a wait, and gives back what it has been granted before.
+async fn cancelled(client: &Client, request: v1::CancelWaitRequest) -> Result<(), Error> {
     let (scope, session_id) = (request.scope.clone(), request.session_id.clone());
-    let ended = async {
-        if let Some(epoch) = client.cancel_wait(request).await?.epoch {
-            let request = v1::ReleaseRequest {
-                scope: scope.clone(),
-                epoch,
-                session_id,
-            };
-            client.release(request).await?;
-        }
-        Ok::<_, Error>(())
-    };
-    if let Err(error) = ended.await {
-        output.note(&format!(
-            "the wait was not cancelled, and ends by itself after 10s: {error}"
-        ));
+    if let Some(epoch) = client.cancel_wait(request).await?.epoch {
+        let request = v1::ReleaseRequest {
+            scope,
+            epoch,
+            session_id,
+        };
+        client.release(request).await?;
     }
+    Ok(())
+}
+
+/// What to exit with after a wait was interrupted, by what came of cancelling it; `None` when that
+/// was given up.
+fn interrupted(ended: Option<Result<(), Error>>, wait: &v1::CancelWaitRequest) -> Failure {
+    let scope = &wait.scope;
     let message = format!("the wait for {scope} was interrupted");
-    Failure::refused(Reason::WaitCancelled, message)
+    let why = match ended {
+        Some(Ok(())) => return Failure::refused(Reason::WaitCancelled, message),
+        Some(Err(error)) if matches!(error.kind(), ErrorKind::Refused(_)) => {
+            let refused = Failure::from(error);
+            return Failure {
+                message: format!("{message}; cancelling it was refused: {}", refused.message),
+                ..refused
+            };
+        }
+        Some(Err(error)) => error.to_string(),
+        None => "no answer was waited for any longer".to_owned(),
+    };
+    Failure {
+        code: UNAVAILABLE,
+        reason: "UNAVAILABLE".to_owned(),
+        message: format!(
+            "{message}, and is not known to be cancelled ({why}): it may stand for 10s more, and \
+             what it is granted may stay with the session until that ends"
+        ),
+        next_step: format!(
+            "cancel it with `epochctl cancel-wait '{scope}' --request-id {}`, or close the session",
+            wait.request_id
+        ),
+    }
 }
 
 fn failure(output: Output, error: Error, id: RequestId) -> Failure {
@@ -200,6 +230,21 @@ pub(crate) async fn cancel_wait(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupted_wait_counts_as_cancelled_only_when_it_is() {
+        let wait = v1::CancelWaitRequest {
+            scope: "a/b".to_owned(),
+            session_id: "secret".to_owned(),
+            request_id: 7,
+        };
+        let cancelled = interrupted(Some(Ok(())), &wait);
+        assert_eq!((cancelled.code, &*cancelled.reason), (3, "WAIT_CANCELLED"));
+        let unknown = interrupted(None, &wait);
+        assert_eq!((unknown.code, &*unknown.reason), (6, "UNAVAILABLE"));
+        let command = "cancel-wait 'a/b' --request-id 7";
+        assert!(unknown.next_step.contains(command), "{unknown:?}");
+    }
 
     #[test]
     fn one_shot_request_ids_are_in_bounds_and_do_not_fall() {

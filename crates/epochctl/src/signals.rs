@@ -1,10 +1,12 @@
 //! The signals that this process does not leave to the system.
 
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::timeout;
 
 use crate::exit::Failure;
 
@@ -14,7 +16,7 @@ use crate::exit::Failure;
 /// Called before any thread is started: each inherits what its starter blocks.
 pub(crate) fn unblock() {
     // The call fails for an unknown way to change the mask only.
-    drop(SigSet::empty().thread_set_mask());
+    let _unknown_way = SigSet::empty().thread_set_mask();
 }
 
 /// Signals that are caught; not those that this process was started to ignore, as by `nohup` or in
@@ -64,6 +66,20 @@ impl Signals {
         })
         .await
     }
+
+    /// Undoes what a signal has interrupted. `None` when that takes longer than `most`, or when one
+    /// more signal comes: then this process is to end at once.
+    pub(crate) async fn undo<T>(
+        &mut self,
+        most: Duration,
+        undoing: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::select! {
+            biased;
+            undone = timeout(most, undoing) => undone.ok(),
+            _signal = self.next() => None,
+        }
+    }
 }
 
 /// The signals that a process ignores, a bit each, by its status in `/proc`.
@@ -83,6 +99,23 @@ fn bit(signal: Signal) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_signal_has_interrupted_is_undone_within_a_bound() {
+        let most = Duration::from_secs(2);
+        let mut signals = Signals::catch(&[]).unwrap();
+        assert_eq!(signals.undo(most, async { 7 }).await, Some(7));
+        let never = std::future::pending::<()>();
+        assert_eq!(timeout(most * 2, signals.undo(most, never)).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn one_more_signal_ends_the_undoing() {
+        let mut signals = Signals::catch(&[Signal::USR1]).unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), Signal::USR1).unwrap();
+        let never = std::future::pending::<()>();
+        assert_eq!(signals.undo(Duration::MAX, never).await, None);
+    }
 
     #[test]
     fn what_is_ignored_is_read_from_the_status() {

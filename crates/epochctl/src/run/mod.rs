@@ -24,10 +24,7 @@ use cert_file::CertFile;
 use group::Group;
 use supervise::supervise;
 
-/// How long a session that is no longer wanted may take to open, to be closed; then it expires.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long the end of the session may take once the command has ended; then it expires.
+/// How long the end of a session may take, also of one that has yet to open; then it expires.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often it is looked whether the client has a fresher certificate: it asks for one when three
@@ -45,9 +42,12 @@ pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<
         biased;
         signal = signals.next() => {
             // It may be open already, and nobody would know it.
-            if let Ok(Ok(session)) = timeout(OPEN_TIMEOUT, opening).await {
-                close(&session, output).await;
-            }
+            let undoing = async {
+                if let Ok(session) = opening.await {
+                    close(&session, output).await;
+                }
+            };
+            undo(&mut signals, output, undoing).await;
             return Err(interrupted(signal));
         }
         session = &mut opening => session.map_err(Failure::from).map_err(failed)?,
@@ -55,6 +55,13 @@ pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<
     let ended = in_session(&session, output, &command, &mut signals).await;
     close(&session, output).await;
     ended
+}
+
+/// Ends what was interrupted before there was a command. One more signal ends this process at once.
+async fn undo(signals: &mut Signals, output: Output, undoing: impl Future<Output = ()>) {
+    if signals.undo(CLOSE_TIMEOUT, undoing).await.is_none() {
+        output.note("the session may be open; then it expires");
+    }
 }
 
 async fn close(session: &Session, output: Output) {
@@ -76,8 +83,11 @@ async fn in_session(
     let failed = |failure: Failure| failure.with_code(RUN_FAILED);
     let grant = tokio::select! {
         biased;
-        // The end of the session ends a wait.
-        signal = signals.next() => return Err(interrupted(signal)),
+        signal = signals.next() => {
+            // The end of the session ends a wait.
+            undo(signals, output, close(session, output)).await;
+            return Err(interrupted(signal));
+        }
         grant = acquire(session, command) => grant.map_err(Failure::from).map_err(failed)?,
     };
     let file = CertFile::new(&grant.certificate()).map_err(|error| failed(unwritable(&error)))?;
