@@ -33,13 +33,26 @@ pub(crate) struct Group {
     children: unix::Signal,
     code: Option<u8>,
     is_gone: bool,
+    terminal: Terminal,
 }
 
-/// What has ended.
+/// What the command has to do with a terminal: it has none, being in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Terminal {
+    LetItRun,
+    HasStoppedIt,
+    /// That was told.
+    Told,
+}
+
+/// What has come of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// The command, and others of its group go on.
     Command,
+    /// Nothing: the command wanted the terminal and was stopped for it, for good, as it is not given
+    /// that. Told once.
+    Stopped,
     /// The whole group; with the command's exit code, or 128 and the signal that ended it.
     All(u8),
 }
@@ -103,16 +116,22 @@ impl Group {
             children,
             code: None,
             is_gone: false,
+            terminal: Terminal::LetItRun,
         })
     }
 
-    /// Waits for the command's end, and after that for the end of the group. It may be dropped
+    /// Waits for the command's end, and after that for the end of the group; also for that it is
+    /// stopped by the terminal. It may be dropped
     /// while it waits: nothing is lost by it.
     pub(crate) async fn ended(&mut self) -> Ended {
         let command_ran = self.code.is_none();
         loop {
             self.reap();
             match self.code {
+                None if self.terminal == Terminal::HasStoppedIt => {
+                    self.terminal = Terminal::Told;
+                    return Ended::Stopped;
+                }
                 None => {
                     self.children.recv().await;
                 }
@@ -127,9 +146,17 @@ impl Group {
     }
 
     fn reap(&mut self) {
-        while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG) {
-            if id == self.id {
-                self.code = Some(code(status));
+        while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if id != self.id {
+                continue;
+            }
+            match status.stopping_signal() {
+                None => self.code = Some(code(status)),
+                Some(signal) if is_of_terminal(signal) && self.terminal != Terminal::Told => {
+                    self.terminal = Terminal::HasStoppedIt;
+                }
+                // By somebody who may let it go on.
+                Some(_signal) => {}
             }
         }
     }
@@ -154,6 +181,13 @@ impl Drop for Group {
             self.end(Signal::KILL);
         }
     }
+}
+
+/// Whether a process is stopped by this signal that uses a terminal from the background.
+fn is_of_terminal(signal: i32) -> bool {
+    [Signal::TTIN, Signal::TTOU]
+        .map(Signal::as_raw)
+        .contains(&signal)
 }
 
 fn code(status: WaitStatus) -> u8 {
@@ -259,6 +293,49 @@ mod tests {
         assert_eq!(group.ended().await, Ended::Command);
         group.end(Signal::KILL);
         assert_eq!(group.ended().await, Ended::All(128 + 15));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_the_terminal_has_stopped_is_told_of_and_can_be_ended() {
+        for signal in ["TTIN", "TTOU"] {
+            let (mut group, _one) = shell(&format!("kill -{signal} $$; exit 3")).await;
+            assert_eq!(group.ended().await, Ended::Stopped);
+            group.end(Signal::TERM);
+            assert_eq!(group.ended().await, Ended::All(128 + 15));
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_told_once_that_the_terminal_has_stopped_a_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("on");
+        let script = format!(
+            "trap '' TERM; kill -TTIN $$; echo > {}; kill -TTIN $$; exit 3",
+            file.display()
+        );
+        let (mut group, _one) = shell(&script).await;
+        assert_eq!(group.ended().await, Ended::Stopped);
+        group.end(Signal::TERM);
+        written(&file).await;
+        let id = group.id;
+        let stat = format!("/proc/{}/stat", id.as_raw_pid());
+        let killed_once_stopped = async {
+            while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+                sleep(LOOK_EVERY).await;
+            }
+            // It would be told by now.
+            sleep(LOOK_EVERY).await;
+            kill_process_group(id, Signal::KILL).unwrap();
+        };
+        let (ended, ()) = tokio::join!(group.ended(), killed_once_stopped);
+        assert_eq!(ended, Ended::All(128 + 9));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_another_has_stopped_is_waited_for() {
+        let wakes = "until grep -q ') T ' /proc/$$/stat; do :; done; kill -CONT $$";
+        let (mut group, _one) = shell(&format!("({wakes}) & kill -STOP $$; wait; exit 3")).await;
+        assert_eq!(group.ended().await, Ended::All(3));
     }
 
     #[tokio::test]

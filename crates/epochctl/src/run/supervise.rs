@@ -12,8 +12,8 @@ use crate::signals::Signals;
 
 /// Returns the command's exit code once nobody of its group is left.
 ///
-/// The group is told to stop when the grant is lost, and when the command has ended and has left
-/// others behind; a signal to this process that asks it to end is passed on as it is. After the
+/// The group is told to stop when the grant is lost, when the command has ended and has left others
+/// behind, and when it waits for a terminal in vain; a signal to this process that asks it to end is passed on as it is. After the
 /// first of these the group has the grace to end; then it is killed. The signals with a meaning of
 /// the command's own are passed on, and that is all.
 pub(super) async fn supervise(
@@ -36,6 +36,15 @@ pub(super) async fn supervise(
                 Ended::Command => {
                     group.end(Signal::TERM);
                     output.note("the command has ended; what it left behind is told to stop");
+                    kill_at = kill_at.or_else(after_grace);
+                }
+                Ended::Stopped => {
+                    // It would hold the scope for ever while it does nothing.
+                    group.end(Signal::TERM);
+                    output.note(
+                        "the command was stopped as it used the terminal (/dev/tty), which it does \
+                         not have under `run`; it is told to stop",
+                    );
                     kill_at = kill_at.or_else(after_grace);
                 }
             },
