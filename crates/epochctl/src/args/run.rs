@@ -11,10 +11,10 @@ use super::ttl;
 /// The command runs in a process group of its own, with its environment extended by EPOCH,
 /// EPOCH_SCOPE, EPOCH_CERT_FILE (readable by its user only, kept fresh) and EPOCH_SESSION (the
 /// session hash, not the id: the command cannot act in the session), and without EPOCHCTL_SESSION.
-/// It has no terminal: where its input would be one, that is empty. When the grant is lost, when the
-/// command has ended and left others of its group behind, and when the system has stopped it as it
-/// used the terminal all the same (by /dev/tty), the group gets TERM and, after the grace, KILL. TERM, INT, HUP and QUIT are passed on to the group;
-/// KILL follows after the grace. USR1 and USR2 are passed on, and end nothing. What is ignored when
+/// It has no terminal: where its input would be one, that is empty. When the grant is lost, when
+/// the command has ended and left others of its group behind, and when the system has stopped it
+/// as it used the terminal all the same (by /dev/tty), the group gets TERM and, after the grace,
+/// KILL. TERM, INT, HUP and QUIT are passed on to the group; KILL follows after the grace. USR1 and USR2 are passed on, and end nothing. What is ignored when
 /// it starts (nohup) stays ignored. The scope is given back when nobody of the group is left.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {

@@ -120,9 +120,8 @@ impl Group {
         })
     }
 
-    /// Waits for the command's end, and after that for the end of the group; also for that it is
-    /// stopped by the terminal. It may be dropped
-    /// while it waits: nothing is lost by it.
+    /// Waits for the command's end, or that the terminal stops it, and after that for the end of
+    /// the group. It may be dropped while it waits: nothing is lost by it.
     pub(crate) async fn ended(&mut self) -> Ended {
         let command_ran = self.code.is_none();
         loop {

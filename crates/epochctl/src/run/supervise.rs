@@ -13,9 +13,9 @@ use crate::signals::Signals;
 /// Returns the command's exit code once nobody of its group is left.
 ///
 /// The group is told to stop when the grant is lost, when the command has ended and has left others
-/// behind, and when it waits for a terminal in vain; a signal to this process that asks it to end is passed on as it is. After the
-/// first of these the group has the grace to end; then it is killed. The signals with a meaning of
-/// the command's own are passed on, and that is all.
+/// behind, and when it waits for a terminal in vain; a signal to this process that asks it to end
+/// is passed on as it is. After the first of these the group has the grace to end; then it is
+/// killed. The signals with a meaning of the command's own are passed on, and that is all.
 pub(super) async fn supervise(
     group: &mut Group,
     grant: &Grant,
