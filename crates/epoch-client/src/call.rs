@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use epoch_core::Reason;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -135,6 +136,8 @@ pub(crate) fn refused(status: &Status) -> Error {
         (None, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown) => {
             Error::unavailable(None, said(status))
         }
+        // A node's transport says so of a message beyond its limit.
+        (None, Code::OutOfRange) => Error::refused(Reason::TooLarge, said(status)),
         // Not one of our nodes' answers: another port of a node, say, or another server.
         (None, code) => Error::protocol(code, format!("not a client listener? {}", said(status))),
     }
@@ -142,7 +145,10 @@ pub(crate) fn refused(status: &Status) -> Error {
 
 /// A status in words, with what caused it: the transport's own texts say next to nothing.
 pub(crate) fn said(status: &Status) -> String {
-    let mut text = status.message().to_owned();
+    let mut text = match status.message() {
+        "" => status.code().description().to_owned(),
+        message => message.to_owned(),
+    };
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
         let cause = error.to_string();

@@ -6,6 +6,9 @@ use std::time::Duration;
 use epoch_core::Reason;
 use epoch_proto::v1::{AcquireRequest, GetRequest, RevokeRequest};
 
+use tonic::{Code, Status};
+
+use crate::call::refused;
 use crate::testing::{Answer, Fake, Said, client};
 use crate::{Client, ErrorKind, Options, Watched};
 
@@ -63,6 +66,26 @@ async fn when_the_answer_is_lost_the_next_node_gets_the_same_request_id() {
         second.seen(|script| script.seen_acquires.clone()),
         [request()]
     );
+}
+
+#[tokio::test]
+async fn a_request_beyond_a_nodes_limit_is_too_large() {
+    let node = Fake::start().await;
+    let large = AcquireRequest {
+        metadata: "x".repeat(5 << 20),
+        ..request()
+    };
+    let error = client(&[&node], 5_000, 2_000).acquire(large).await;
+    let kind = error.unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::Refused(Reason::TooLarge));
+}
+
+#[test]
+fn an_answer_without_words_is_told_by_its_code() {
+    let error = refused(&Status::unimplemented(""));
+    assert_eq!(error.kind(), ErrorKind::Protocol(Code::Unimplemented));
+    let code = Code::Unimplemented.description();
+    assert!(error.to_string().ends_with(code), "{error}");
 }
 
 #[tokio::test]

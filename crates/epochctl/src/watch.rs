@@ -73,17 +73,21 @@ async fn print(watch: &mut Watch, output: Output) -> Result<(), Ended> {
 }
 
 fn failure(error: Error, list: &str) -> Failure {
-    let compacted = error.reason() == Some(Reason::WatchCompacted);
+    let is_compacted = error.reason() == Some(Reason::WatchCompacted);
     let failure = Failure::from(error);
-    match compacted {
-        true => Failure {
-            message: "the events after this cursor are not kept any more".to_owned(),
-            next_step: format!(
-                "take stock with `{list}`, and watch again with --after and the cursor it gives"
-            ),
-            ..failure
-        },
-        false => failure,
+    if !is_compacted {
+        return failure;
+    }
+    // The node says what has happened: these are gone, or its log does not come to the cursor. Its
+    // next step is told in the terms of this command line.
+    let general = format!("; {}", failure.next_step);
+    let said = failure.message.strip_suffix(&general);
+    Failure {
+        message: said.unwrap_or(&failure.message).to_owned(),
+        next_step: format!(
+            "take stock with `{list}`, and watch again with --after and the cursor it gives"
+        ),
+        ..failure
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn run(client: Client, output: Output, command: Run) -> Result<
             undo(&mut signals, output, undoing).await;
             return Err(interrupted(signal));
         }
-        session = &mut opening => session.map_err(Failure::from).map_err(failed)?,
+        session = &mut opening => session.map_err(not_acquired)?,
     };
     let ended = in_session(&session, output, &command, &mut signals).await;
     close(&session, output).await;
@@ -88,7 +88,7 @@ async fn in_session(
             undo(signals, output, close(session, output)).await;
             return Err(interrupted(signal));
         }
-        grant = acquire(session, command) => grant.map_err(Failure::from).map_err(failed)?,
+        grant = acquire(session, command) => grant.map_err(not_acquired)?,
     };
     let file = CertFile::new(&grant.certificate()).map_err(|error| failed(unwritable(&error)))?;
     let mut of_the_command = Signals::of_the_command().map_err(failed)?;
@@ -148,6 +148,19 @@ fn unwritable(error: &std::io::Error) -> Failure {
         format!("cannot write the certificate's file: {error}"),
         "check the folder for temporary files (TMPDIR)",
     )
+}
+
+fn not_acquired(error: Error) -> Failure {
+    let unknown = error.outcome_unknown();
+    let failure = Failure::from(error).with_code(RUN_FAILED);
+    match unknown {
+        // Its ids are not the caller's: what may have been done ends with the session.
+        true => Failure {
+            next_step: "check that a majority of the nodes runs, then run it again".to_owned(),
+            ..failure
+        },
+        false => failure,
+    }
 }
 
 fn interrupted(signal: Signal) -> Failure {
