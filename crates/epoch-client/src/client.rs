@@ -5,7 +5,7 @@ mod record;
 mod session;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epoch_core::{Holder, SessionId};
@@ -48,16 +48,6 @@ struct Inner {
     sessions: Mutex<Option<BTreeMap<SessionId, Arc<Shared>>>>,
 }
 
-/// A client for the start of the background task, which does not keep it.
-#[derive(Debug)]
-pub(crate) struct WeakClient(Weak<Inner>);
-
-impl WeakClient {
-    pub(crate) fn upgrade(&self) -> Option<Client> {
-        self.0.upgrade().map(|inner| Client { inner })
-    }
-}
-
 impl Client {
     /// A client that asks `endpoints` in turn. Connections are made when first needed.
     ///
@@ -76,7 +66,9 @@ impl Client {
         Ok(Self::over(Arc::new(pool), options))
     }
 
-    fn over(pool: Arc<Pool>, options: Options) -> Self {
+    /// A client over these connections. The background task has one of its own, so that it does not
+    /// keep its user's.
+    pub(crate) fn over(pool: Arc<Pool>, options: Options) -> Self {
         Self {
             inner: Arc::new(Inner {
                 pool: Mutex::new(pool),
@@ -85,16 +77,6 @@ impl Client {
                 sessions: Mutex::new(Some(BTreeMap::new())),
             }),
         }
-    }
-
-    /// A client for calls over the connections of `pool`, which shares nothing with this one and
-    /// does not keep it.
-    pub(crate) fn beside(&self, pool: Arc<Pool>) -> Self {
-        Self::over(pool, self.options().clone())
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakClient {
-        WeakClient(Arc::downgrade(&self.inner))
     }
 
     pub(crate) fn keeper(&self) -> Keeper {

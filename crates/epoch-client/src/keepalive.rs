@@ -17,6 +17,7 @@ use tonic::Status;
 use crate::boottime::Clock;
 use crate::client::{Client, refusal_of};
 use crate::lease::Pace;
+use crate::options::Options;
 use crate::pool::Pool;
 use crate::retry::pauses;
 use crate::session::{Loss, Shared};
@@ -60,13 +61,12 @@ struct Kept {
 }
 
 impl Hub {
-    fn new(client: &Client, pool: Arc<Pool>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
-        let options = client.options();
+    fn new(options: Options, pool: Arc<Pool>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
         Self {
-            client: client.beside(Arc::clone(&pool)),
             commands,
             clock: options.clock.clone(),
             attempt_ms: u64::try_from(options.attempt_timeout.as_millis()).unwrap_or(u64::MAX),
+            client: Client::over(Arc::clone(&pool), options),
             sessions: BTreeMap::new(),
             schedule: Schedule::default(),
             streams: Streams::new(pool),

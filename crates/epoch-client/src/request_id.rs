@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use epoch_core::{Reason, Scope};
 use epoch_proto::v1;
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::session::Session;
 
@@ -147,7 +146,12 @@ impl<'a> RequestId<'a> {
             session_id: self.session.id().to_string(),
             request_id: self.first,
         };
-        runtime.spawn(cancel(self.session.client().clone(), request));
+        let client = self.session.client().clone();
+        runtime.spawn(async move {
+            if let Err(error) = client.give_up_wait(request).await {
+                tracing::debug!(%error, "a wait was not cancelled; it ends soon after its connection");
+            }
+        });
     }
 }
 
@@ -173,24 +177,5 @@ fn is_settled<T>(answer: &Result<T, Error>) -> bool {
             );
             ended || !error.outcome_unknown()
         }
-    }
-}
-
-/// Ends a wait, and gives back what it was granted before.
-async fn cancel(client: Client, request: v1::CancelWaitRequest) {
-    let (scope, session_id) = (request.scope.clone(), request.session_id.clone());
-    let ended = async {
-        if let Some(epoch) = client.cancel_wait(request).await?.epoch {
-            let request = v1::ReleaseRequest {
-                scope,
-                epoch,
-                session_id,
-            };
-            client.release(request).await?;
-        }
-        Ok::<_, Error>(())
-    };
-    if let Err(error) = ended.await {
-        tracing::debug!(%error, "a wait was not cancelled; it ends soon after its connection");
     }
 }

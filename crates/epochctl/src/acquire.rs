@@ -111,25 +111,11 @@ async fn waiting(
         biased;
         granted = client.acquire(request) => Ok(granted),
         _signal = signals.next() => {
-            let cancelling = cancelled(client, cancel.clone());
+            let cancelling = client.give_up_wait(cancel.clone());
             let ended = signals.undo(CANCEL_TIMEOUT, cancelling).await;
             Err(interrupted(ended, &cancel))
         }
     }
-}
-
-/// Ends a wait, and gives back what it has been granted before.
-async fn cancelled(client: &Client, request: v1::CancelWaitRequest) -> Result<(), Error> {
-    let (scope, session_id) = (request.scope.clone(), request.session_id.clone());
-    if let Some(epoch) = client.cancel_wait(request).await?.epoch {
-        let request = v1::ReleaseRequest {
-            scope,
-            epoch,
-            session_id,
-        };
-        client.release(request).await?;
-    }
-    Ok(())
 }
 
 /// What to exit with after a wait was interrupted, by what came of cancelling it; `None` when that

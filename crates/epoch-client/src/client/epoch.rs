@@ -64,6 +64,23 @@ impl Client {
         .await
     }
 
+    /// Ends a wait, and gives back what it was granted before.
+    ///
+    /// # Errors
+    /// As for every call; the wait may be over then, and what it was granted not given back.
+    pub async fn give_up_wait(&self, request: v1::CancelWaitRequest) -> Result<(), Error> {
+        let (scope, session_id) = (request.scope.clone(), request.session_id.clone());
+        if let Some(epoch) = self.cancel_wait(request).await?.epoch {
+            let request = v1::ReleaseRequest {
+                scope,
+                epoch,
+                session_id,
+            };
+            self.release(request).await?;
+        }
+        Ok(())
+    }
+
     /// Gives a grant to another session, at the next epoch. The same again, after an answer that
     /// was lost, returns the same epoch for as long as the other session has that grant.
     ///

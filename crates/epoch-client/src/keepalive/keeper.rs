@@ -72,12 +72,11 @@ impl KeeperSlot {
 /// would stand still whenever the thread is blocked that waits for the connections and timers of
 /// all others. Connections of a test's own making stay in the runtime that made them.
 fn start(client: &Client, commands: mpsc::UnboundedReceiver<Command>) {
-    let pool = client.pool();
-    if client.options().connector.is_some() {
-        tokio::spawn(Hub::new(client, pool, commands).run());
+    let (pool, options) = (client.pool(), client.options().clone());
+    if options.connector.is_some() {
+        tokio::spawn(Hub::new(options, pool, commands).run());
         return;
     }
-    let client = client.downgrade();
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -85,20 +84,11 @@ fn start(client: &Client, commands: mpsc::UnboundedReceiver<Command>) {
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 // With connections of its own, and what has been learnt about the leader.
-                let hub = client
-                    .upgrade()
-                    .map(|client| Hub::new(&client, pool.anew(), commands));
-                if let Some(hub) = hub {
-                    hub.run().await;
-                }
+                Hub::new(options, pool.anew(), commands).run().await;
             }),
             Err(error) => {
                 tracing::error!(%error, "no runtime for keepalives: sessions are lost");
-                drop(
-                    client
-                        .upgrade()
-                        .map(|client| Hub::new(&client, pool, commands)),
-                );
+                drop(Hub::new(options, pool, commands));
             }
         }
     };

@@ -23,7 +23,9 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The services that clients call.
 pub(crate) fn public_routes(api: &Api, routes: Routes) -> Routes {
-    admit_peer_calls(api, routes).add_service(ClusterServiceServer::new(api.clone()))
+    admit_peer_calls(api, routes).add_service(
+        ClusterServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+    )
 }
 
 /// The services that other nodes pass calls on to.
