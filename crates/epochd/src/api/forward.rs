@@ -70,7 +70,7 @@ pub(super) async fn acquire(
 /// Keepalives, as a stream of them all; their answers, in the same order.
 pub(super) async fn keep_alives(
     channel: Channel,
-    messages: Vec<v1::KeepAliveRequest>,
+    messages: impl ExactSizeIterator<Item = v1::KeepAliveRequest> + Send + 'static,
 ) -> Vec<Result<v1::KeepAliveResponse>> {
     let count = messages.len();
     let mut answers = Vec::with_capacity(count);

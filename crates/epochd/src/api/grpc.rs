@@ -11,7 +11,8 @@ use futures::stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Api, Result, sessions};
+use super::sessions::{self, Keepalive};
+use super::{Api, Result};
 
 /// Keepalives of one stream that are looked at together: those that have come meanwhile.
 const KEEP_ALIVES_TOGETHER_MAX: usize = 512;
@@ -52,25 +53,30 @@ impl Api {
     /// The answers to keepalives that have come together, until one could not be read.
     async fn keep_alive_answers(
         self,
-        received: Vec<std::result::Result<Result<v1::KeepAliveRequest>, Status>>,
+        received: Vec<std::result::Result<Result<Keepalive>, Status>>,
     ) -> Vec<std::result::Result<v1::KeepAliveResponse, Status>> {
-        let readable = received.iter().flatten().flatten();
-        let mut kept = self
-            .keep_alives(readable.cloned().collect())
-            .await
-            .into_iter();
-        let answers = received.into_iter().map(|received| {
-            let request = received?;
+        let mut keepalives = Vec::with_capacity(received.len());
+        let mut taken = |keepalive: Keepalive| {
+            let session = keepalive.session;
+            keepalives.push(keepalive);
+            session
+        };
+        let sessions: Vec<_> = received
+            .into_iter()
+            .map(|received| received.map(|readable| readable.map(&mut taken)))
+            .collect();
+        let mut kept = self.keep_alives(keepalives).await.into_iter();
+        let answers = sessions.into_iter().map(|session| {
             // An id that is none is not repeated: it may be a part of one, or long.
-            let (session_id, answer) = match request {
-                Ok(request) => (request.session_id, kept.next()),
-                Err(malformed) => (String::new(), Some(Err(malformed))),
+            let (session, answer) = match session? {
+                Ok(session) => (Some(session), kept.next()),
+                Err(malformed) => (None, Some(Err(malformed))),
             };
             let answer = answer.unwrap_or_else(|| Err(sessions::unanswered()));
             Ok(match self.counted(answer) {
                 Ok(answer) => answer,
                 Err(failure) => v1::KeepAliveResponse {
-                    session_id,
+                    session_id: session.map_or_else(String::new, |id| id.to_string()),
                     reason: Some(failure.reason.to_string()),
                     message: Some(failure.message),
                     ..v1::KeepAliveResponse::default()
@@ -101,7 +107,7 @@ impl SessionService for Api {
         // Answers come in the order of the requests: a node that passes them on counts on it.
         let answers = request
             .into_inner()
-            .map(|received| received.map(sessions::readable))
+            .map(|received| received.map(Keepalive::try_from))
             .ready_chunks(KEEP_ALIVES_TOGETHER_MAX)
             .map(move |received| api.clone().keep_alive_answers(received))
             .buffered(KEEP_ALIVES_UNDER_WAY_MAX)

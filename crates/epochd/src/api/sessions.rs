@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epoch_core::{OpenId, Reason, SessionId};
+use epoch_core::{GrantsDigest, OpenId, Reason, SessionId};
 use epoch_machine::{
     Command, Leadership, Outcome, Refusal, SessionItem, SessionKey, SessionState, State, Ttl,
 };
@@ -50,11 +50,10 @@ impl Api {
         };
         // Its caller counts the TTL from when it asked, also where the session was opened before:
         // as a keepalive does, and one without a progress mark.
-        let asked = v1::KeepAliveRequest::default();
         let leadership = self.node.serving().ok_or_else(not_leading)?;
         let state = self.node.state.read();
         let mut leases = self.node.leases();
-        renew(&state, &mut leases, leadership, session, asked, arrived)?;
+        renew(&state, &mut leases, leadership, session, None, arrived)?;
         Ok(v1::Session {
             session_id: session.to_string(),
             ttl: Some(duration_of(ttl)),
@@ -68,23 +67,26 @@ impl Api {
         &self,
         request: v1::KeepAliveRequest,
     ) -> Result<v1::KeepAliveResponse> {
-        let answer = self.keep_alives(vec![readable(request)?]).await.pop();
+        let answer = self.keep_alives(vec![request.try_into()?]).await.pop();
         answer.unwrap_or_else(|| Err(unanswered()))
     }
 
     /// Keepalives that have come together; their answers, in the same order.
     pub(super) async fn keep_alives(
         &self,
-        requests: Vec<v1::KeepAliveRequest>,
+        keepalives: Vec<Keepalive>,
     ) -> Vec<Result<v1::KeepAliveResponse>> {
-        if requests.is_empty() {
+        if keepalives.is_empty() {
             return Vec::new();
         }
         let arrived = clock::boot();
-        let refused = |failure: Failure| requests.iter().map(|_| Err(failure.clone())).collect();
+        let refused = |failure: Failure| keepalives.iter().map(|_| Err(failure.clone())).collect();
         match self.server() {
             Ok(Server::Here) => {}
-            Ok(Server::Leader(channel)) => return forward::keep_alives(channel, requests).await,
+            Ok(Server::Leader(channel)) => {
+                let requests = keepalives.into_iter().map(|keepalive| keepalive.request);
+                return forward::keep_alives(channel, requests).await;
+            }
             Err(failure) => return refused(failure),
         }
         let leadership = match self.node.keepalives.confirm().await {
@@ -94,16 +96,27 @@ impl Api {
         let state = self.node.state.read();
         let mut leases = self.node.leases();
         let mut queues = self.node.queues();
-        requests
+        keepalives
             .into_iter()
-            .map(|request| {
-                let id = parse::session_id(&request.session_id)?;
-                let named_grants = request.grants.is_some();
-                let answer = renew(&state, &mut leases, leadership, id, request, arrived)?;
-                if named_grants && !answer.grants_differ {
+            .map(|keepalive| {
+                let Keepalive {
+                    session: id,
+                    grants,
+                    request,
+                } = keepalive;
+                let progress = request.progress;
+                let session = renew(&state, &mut leases, leadership, id, progress, arrived)?;
+                let grants_differ = grants.map(|grants| grants != session.digest());
+                if grants_differ == Some(false) {
                     queues.all_claimed(SessionKey::from(&id));
                 }
-                Ok(answer)
+                Ok(v1::KeepAliveResponse {
+                    session_id: request.session_id,
+                    ttl: Some(duration_of(session.ttl)),
+                    reason: None,
+                    message: None,
+                    grants_differ: grants_differ.unwrap_or(false),
+                })
             })
             .collect()
     }
@@ -223,37 +236,42 @@ pub(super) fn unanswered() -> Failure {
 
 /// A keepalive that is not malformed. Those that are go no further: what is malformed is so without
 /// a leader, too, and may be long.
-pub(super) fn readable(request: v1::KeepAliveRequest) -> Result<v1::KeepAliveRequest> {
-    parse::session_id(&request.session_id)?;
-    request.grants.as_deref().map(parse::digest).transpose()?;
-    Ok(request)
+#[derive(Debug)]
+pub(super) struct Keepalive {
+    pub(super) session: SessionId,
+    grants: Option<GrantsDigest>,
+    request: v1::KeepAliveRequest,
 }
 
-/// Renews a lease under a leadership that was confirmed after the keepalive arrived.
-fn renew(
-    state: &State,
+impl TryFrom<v1::KeepAliveRequest> for Keepalive {
+    type Error = Failure;
+    fn try_from(request: v1::KeepAliveRequest) -> Result<Self> {
+        Ok(Self {
+            session: parse::session_id(&request.session_id)?,
+            grants: request.grants.as_deref().map(parse::digest).transpose()?,
+            request,
+        })
+    }
+}
+
+/// Renews a session's lease under a leadership that was confirmed after the keepalive arrived.
+fn renew<'a>(
+    state: &'a State,
     leases: &mut Leases,
     leadership: Leadership,
     id: SessionId,
-    request: v1::KeepAliveRequest,
+    progress: Option<u64>,
     arrived: Duration,
-) -> Result<v1::KeepAliveResponse> {
-    let digest = request.grants.as_deref().map(parse::digest).transpose()?;
+) -> Result<&'a SessionState> {
     let session = state.session(&id).ok_or(Refusal::SessionExpired)?;
     let renewal = Renewal {
         ttl: session.ttl,
         stall_limit: session.stall_limit,
-        progress: request.progress,
+        progress,
         arrived,
     };
     match leases.renew(leadership, SessionKey::from(&id), renewal) {
-        Ok(()) => Ok(v1::KeepAliveResponse {
-            session_id: request.session_id,
-            ttl: Some(duration_of(session.ttl)),
-            reason: None,
-            message: None,
-            grants_differ: digest.is_some_and(|digest| digest != session.digest()),
-        }),
+        Ok(()) => Ok(session),
         Err(RenewError::NotLeader) => Err(not_leading()),
         Err(RenewError::Expiring) => Err(Failure::new(
             Reason::NoQuorum,
