@@ -1,16 +1,15 @@
 //! What a certificate says: the claims, as types whose values are always valid.
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::decide::Fence;
 use crate::id::{ClusterId, EPOCH_EXCLUSIVE_MAX, Epoch, GrantHash, Incarnation, Position};
+use crate::jws::JwsError;
 use crate::keys::KeyId;
 use crate::name::{Holder, Scope};
+use crate::thumbprint::Thumbprint;
 
-/// The `typ` of the token's header.
-pub const TOKEN_TYPE: &str = "epoch+jwt";
-/// Longest token, in bytes; a longer one is refused before it is parsed.
+/// Longest certificate of one signature, in bytes: a longer one is refused before it is parsed.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 /// Most audiences of one certificate.
 pub const AUDIENCES_MAX: usize = 16;
@@ -18,9 +17,6 @@ pub const AUDIENCES_MAX: usize = 16;
 pub const AUDIENCE_BYTES_MAX: usize = 256;
 /// Longest `jti`, in bytes.
 pub const JTI_BYTES_MAX: usize = 64;
-/// Longest `cnf` object, in bytes of JSON.
-pub const CONFIRMATION_BYTES_MAX: usize = 1024;
-
 /// The `iss` of a cluster's certificates: `epochd:<cluster id>`.
 #[must_use]
 pub fn issuer(cluster: ClusterId) -> String {
@@ -84,21 +80,9 @@ pub enum ClaimsError {
         /// What was given, in bytes.
         len: usize,
     },
-    /// `cnf` is not an object.
-    #[error("cnf is not a JSON object; see RFC 7800")]
-    ConfirmationNotAnObject,
-    /// `cnf` is too long.
-    #[error("cnf has {len} bytes of JSON; at most {CONFIRMATION_BYTES_MAX} are allowed")]
-    ConfirmationTooLong {
-        /// What was given, in bytes.
-        len: usize,
-    },
     /// All claims together make a token that no verifier would read.
-    #[error("the token would have {len} bytes; at most {TOKEN_BYTES_MAX} are allowed")]
-    TokenTooLarge {
-        /// The length reached, in bytes.
-        len: usize,
-    },
+    #[error("the certificate cannot be put together: {0}")]
+    Jws(#[from] JwsError),
 }
 
 /// The claims of one certificate.
@@ -109,7 +93,7 @@ pub struct Claims {
     fence: Fence,
     validity: Validity,
     audiences: Vec<String>,
-    confirmation: Option<Value>,
+    confirmation: Option<Thumbprint>,
 }
 
 impl Claims {
@@ -184,20 +168,11 @@ impl Claims {
         Ok(self)
     }
 
-    /// Binds the certificate to the holder's own key (`cnf`, RFC 7800).
-    ///
-    /// # Errors
-    /// Not a JSON object, or too long.
-    pub fn with_confirmation(mut self, confirmation: Value) -> Result<Self, ClaimsError> {
-        if !confirmation.is_object() {
-            return Err(ClaimsError::ConfirmationNotAnObject);
-        }
-        let len = confirmation.to_string().len();
-        if len > CONFIRMATION_BYTES_MAX {
-            return Err(ClaimsError::ConfirmationTooLong { len });
-        }
-        self.confirmation = Some(confirmation);
-        Ok(self)
+    /// Binds the certificate to the holder's own key (`cnf`, RFC 7800 and RFC 9449).
+    #[must_use]
+    pub fn with_confirmation(mut self, key: Thumbprint) -> Self {
+        self.confirmation = Some(key);
+        self
     }
 
     /// The cluster that granted.
@@ -260,10 +235,11 @@ impl Claims {
         &self.audiences
     }
 
-    /// The `cnf` object, if the session brought a key.
+    /// The holder's own key (`cnf`), if the session brought one: who presents the certificate must
+    /// prove that he has it.
     #[must_use]
-    pub fn confirmation(&self) -> Option<&Value> {
-        self.confirmation.as_ref()
+    pub fn confirmation(&self) -> Option<Thumbprint> {
+        self.confirmation
     }
 
     /// The token's payload: JSON, the same bytes whoever signs it.
@@ -282,7 +258,9 @@ impl Claims {
             iat: self.validity.issued_at_s,
             exp: self.validity.expires_at_s,
             jti: &self.validity.jti,
-            cnf: self.confirmation.as_ref(),
+            cnf: self.confirmation.map(|key| WireConfirmation {
+                jkt: key.to_string(),
+            }),
             fence: WireFence {
                 scope: self.scope.as_str(),
                 incarnation: incarnation.to_string(),
@@ -311,8 +289,13 @@ struct WireClaims<'a> {
     exp: u64,
     jti: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cnf: Option<&'a Value>,
+    cnf: Option<WireConfirmation>,
     fence: WireFence<'a>,
+}
+
+#[derive(Serialize)]
+struct WireConfirmation {
+    jkt: String,
 }
 
 #[derive(Serialize)]
@@ -335,11 +318,16 @@ struct WireFence<'a> {
 pub struct Certificate {
     claims: Claims,
     key: KeyId,
+    cosigners: Vec<KeyId>,
 }
 
 impl Certificate {
-    pub(crate) fn verified(claims: Claims, key: KeyId) -> Self {
-        Self { claims, key }
+    pub(crate) fn verified(claims: Claims, key: KeyId, cosigners: Vec<KeyId>) -> Self {
+        Self {
+            claims,
+            key,
+            cosigners,
+        }
     }
 
     /// The claims.
@@ -348,10 +336,15 @@ impl Certificate {
         &self.claims
     }
 
-    /// The key that signed it.
+    /// The key that signed it; of several, the first.
     #[must_use]
     pub fn key(&self) -> KeyId {
         self.key
+    }
+
+    /// All keys that signed it, in the order of its parts.
+    pub fn signers(&self) -> impl Iterator<Item = KeyId> {
+        std::iter::once(self.key).chain(self.cosigners.iter().copied())
     }
 
     /// The scope granted. A resource compares it with its own; it never takes it from here.
@@ -443,13 +436,9 @@ mod tests {
         );
         assert!(
             claims
-                .clone()
                 .with_audiences(vec!["a".repeat(AUDIENCE_BYTES_MAX + 1)])
                 .is_err()
         );
-        assert!(claims.clone().with_confirmation(Value::from(1)).is_err());
-        let long = serde_json::json!({ "jkt": "x".repeat(CONFIRMATION_BYTES_MAX) });
-        assert!(claims.with_confirmation(long).is_err());
     }
 
     #[test]

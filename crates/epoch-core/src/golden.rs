@@ -26,8 +26,11 @@ fn valid() -> Value {
     let full = testing::claims(1_809_638_000_000_001, "agents/\u{fc}ber \"b\"")
         .with_audiences(vec!["files".to_owned(), "db".to_owned()])
         .unwrap()
-        .with_confirmation(json!({ "jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I" }))
-        .unwrap();
+        .with_confirmation(
+            "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
+                .parse()
+                .unwrap(),
+        );
     let vector = |name: &str, claims: &crate::Claims| {
         let parsed: Value = serde_json::from_str(&claims.to_json()).unwrap();
         json!({ "name": name, "token": key.sign(claims).unwrap(), "claims": parsed })

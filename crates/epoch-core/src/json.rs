@@ -29,6 +29,11 @@ pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
+/// A JSON value for a message, cut so that it cannot flood it.
+pub(crate) fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "missing".to_owned(), |value| excerpt(&value.to_string()))
+}
+
 impl<'de> Deserialize<'de> for StrictValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StrictVisitor).map(Self)

@@ -31,6 +31,12 @@ impl KeyId {
             r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#
         )]))
     }
+
+    /// The hash itself.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 impl fmt::Display for KeyId {
@@ -103,13 +109,19 @@ impl VerifyingKey {
         &self.bytes
     }
 
+    /// The raw public key as base64url without padding, as in a JWK's `x`.
+    #[must_use]
+    pub fn to_base64url(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.bytes)
+    }
+
     /// The key as a JWK.
     #[must_use]
     pub fn to_jwk(&self) -> Value {
         json!({
             "kty": "OKP",
             "crv": "Ed25519",
-            "x": URL_SAFE_NO_PAD.encode(self.bytes),
+            "x": self.to_base64url(),
             "kid": self.id.to_string(),
             "alg": "EdDSA",
             "use": "sig",

@@ -79,14 +79,14 @@ fn recorded(intent_recorded: bool) -> &'static str {
 }
 
 impl Refusal {
-    /// The public reason: the only place where refusals of guards and verifiers are mapped.
+    /// The public reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::NoCertificate
-            | Self::Certificate(_)
-            | Self::ScopeDiffers { .. }
-            | Self::Holderless => Reason::CertificateInvalid,
+            Self::NoCertificate | Self::ScopeDiffers { .. } | Self::Holderless => {
+                Reason::CertificateInvalid
+            }
+            Self::Certificate(error) => error.reason(),
             Self::Superseded { .. } => Reason::EpochSuperseded,
             Self::IncarnationVoid { .. } => Reason::IncarnationVoid,
             Self::Forked { .. } => Reason::EpochForked,

@@ -7,8 +7,10 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::certificate::{Claims, ClaimsError, TOKEN_BYTES_MAX, TOKEN_TYPE};
+use crate::certificate::{Claims, ClaimsError};
+use crate::jws::{JwsError, Signature, TextKind};
 use crate::keys::{KeyId, VerifyingKey};
+use crate::statement::Statement;
 
 /// Why a private key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,11 +65,7 @@ impl SigningKey {
             }
         })?;
         let verifying = VerifyingKey::new(public);
-        let header = format!(
-            r#"{{"alg":"EdDSA","typ":"{TOKEN_TYPE}","kid":"{}"}}"#,
-            verifying.id()
-        );
-        let header = format!("{}.", URL_SAFE_NO_PAD.encode(header));
+        let header = format!("{}.", TextKind::Certificate.header(verifying.id()));
         Ok(Self {
             pair,
             verifying,
@@ -120,17 +118,56 @@ impl SigningKey {
     /// # Errors
     /// The token would be longer than a verifier reads.
     pub fn sign(&self, claims: &Claims) -> Result<String, ClaimsError> {
-        let token = self.sign_payload(&claims.to_json());
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(ClaimsError::TokenTooLarge { len: token.len() });
+        Ok(self.sign_checked(TextKind::Certificate, &claims.to_json())?)
+    }
+
+    /// Signs a statement, as the root key alone may: its text.
+    ///
+    /// # Errors
+    /// The text would be longer than is read.
+    pub fn sign_statement(&self, statement: &Statement) -> Result<String, JwsError> {
+        self.sign_checked(TextKind::Statement, &statement.to_json())
+    }
+
+    fn sign_checked(&self, kind: TextKind, payload: &str) -> Result<String, JwsError> {
+        let token = match kind {
+            TextKind::Certificate => self.sign_under(&self.header, payload),
+            TextKind::Bundle | TextKind::Statement => {
+                self.sign_under(&format!("{}.", kind.header(self.id())), payload)
+            }
+        };
+        let (len, max) = (token.len(), kind.part_bytes_max());
+        if len > max {
+            return Err(JwsError::TooLarge { len, max });
         }
         Ok(token)
     }
 
-    fn sign_payload(&self, payload: &str) -> String {
-        let mut token = self.header.clone();
+    /// Signs a payload that others sign too: what [`compose`](crate::compose) makes a text of.
+    #[must_use]
+    pub fn signature(&self, kind: TextKind, payload: &str) -> Signature {
+        let mut signed = kind.header(self.id());
+        signed.push('.');
+        URL_SAFE_NO_PAD.encode_string(payload, &mut signed);
+        let mut signature = [0; 64];
+        // An Ed25519 signature has 64 bytes.
+        for (to, from) in signature
+            .iter_mut()
+            .zip(self.pair.sign(signed.as_bytes()).as_ref())
+        {
+            *to = *from;
+        }
+        signature
+    }
+
+    /// A compact JWS under an encoded header that ends with its dot.
+    pub(crate) fn sign_under(&self, header: &str, payload: &str) -> String {
+        // Header, payload and signature in base64, and the dot between.
+        let len = header.len() + payload.len().div_ceil(3) * 4 + 1 + 88;
+        let mut token = String::with_capacity(len);
+        token.push_str(header);
         URL_SAFE_NO_PAD.encode_string(payload, &mut token);
-        let signature = self.sign_bytes(token.as_bytes());
+        let signature = self.pair.sign(token.as_bytes());
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         token
@@ -196,6 +233,9 @@ mod tests {
         let audiences = vec!["\"".repeat(256); 16];
         let claims = testing::claims(42, "h").with_audiences(audiences).unwrap();
         let refused = testing::signing_key(1).sign(&claims);
-        assert!(matches!(refused, Err(ClaimsError::TokenTooLarge { .. })));
+        assert!(matches!(
+            refused,
+            Err(ClaimsError::Jws(JwsError::TooLarge { .. }))
+        ));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash, Holder, Incarnation, KeySet,
-    Position, Scope, SigningKey, Validity, Verifier,
+    Pin, Position, Scope, SigningKey, Validity, Verifier,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -21,6 +21,14 @@ pub(crate) fn incarnation(n: u8) -> Incarnation {
     format!("018f4d1c-0000-7000-8000-0000000000{n:02x}")
         .parse()
         .unwrap()
+}
+
+/// The pin of a cluster whose root key is key 100.
+pub(crate) fn pin() -> Pin {
+    Pin {
+        cluster: cluster(),
+        root: signing_key(100).verifying_key().clone(),
+    }
 }
 
 pub(crate) fn scope() -> Scope {

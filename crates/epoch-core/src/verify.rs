@@ -1,20 +1,18 @@
 //! From a token to a certificate. Every byte is hostile until the last check has passed.
 
-use std::collections::BTreeSet;
+mod claims;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::crypto::{CryptoProvider, aws_lc};
-use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, Validation};
-use serde_json::{Map, Value};
-
-use crate::certificate::{Certificate, Claims, TOKEN_BYTES_MAX, TOKEN_TYPE, Validity, issuer};
-use crate::fields::{fence, number, text};
-use crate::id::ClusterId;
-use crate::json::{self, StrictValue};
+use crate::bundle::Bundle;
+use crate::certificate::{Certificate, Claims, issuer};
+use crate::id::{ClusterId, Incarnation};
+use crate::json;
+use crate::jws::{JwsError, SignedText, TextKind};
 use crate::keys::{KeyId, KeySet, VerifyingKey};
-use crate::verify_error::{VerifyError, shown};
+use crate::signed_bundle::SignedBundle;
+use crate::statement::StatementError;
+use crate::trust::Trust;
+use crate::trust_error::TrustError;
+use crate::verify_error::VerifyError;
 
 /// How far the issuer's clock and the verifier's may differ by default, in milliseconds.
 pub const SKEW_MS_DEFAULT: u64 = 30_000;
@@ -26,12 +24,21 @@ pub const MAX_FUTURE_MS_DEFAULT: u64 = 24 * 3_600_000;
 pub struct Verifier {
     cluster: ClusterId,
     issuer: String,
-    keys: KeySet,
+    source: Source,
+    signatures: usize,
     audience: Option<String>,
     any_audience: bool,
     skew_ms: u64,
     max_future_ms: u64,
-    validation: Validation,
+}
+
+/// Where keys come from.
+#[derive(Debug, Clone)]
+enum Source {
+    /// A plain key set: whoever served it is trusted.
+    Plain(KeySet),
+    /// Bundles that lead back to a pinned root.
+    Pinned(Box<Trust>),
 }
 
 impl Verifier {
@@ -39,27 +46,26 @@ impl Verifier {
     /// future bound, and no audience: certificates restricted to an audience are refused.
     #[must_use]
     pub fn new(cluster: ClusterId, keys: KeySet) -> Self {
-        if CryptoProvider::try_get_default().is_none() {
-            // Where another crate has switched on a second provider, the library panics at the
-            // first token unless one was chosen. A choice made meanwhile by another is as good.
-            let _chosen = aws_lc::DEFAULT_PROVIDER.install_default();
-        }
-        // The library checks algorithm and signature; all claims are checked here, since its time
-        // checks read the clock, round floats and let claims of a wrong type pass.
-        let mut validation = Validation::new(Algorithm::EdDSA);
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
+        Self::with_source(cluster, Source::Plain(keys))
+    }
+
+    /// A verifier that takes keys, nodes, incarnation and expiry from trust bundles, otherwise like
+    /// [`new`](Self::new). Without an adopted bundle it refuses everything.
+    #[must_use]
+    pub fn pinned(trust: Trust) -> Self {
+        Self::with_source(trust.pin().cluster, Source::Pinned(Box::new(trust)))
+    }
+
+    fn with_source(cluster: ClusterId, source: Source) -> Self {
         Self {
             cluster,
             issuer: issuer(cluster),
-            keys,
+            source,
+            signatures: 1,
             audience: None,
             any_audience: false,
             skew_ms: SKEW_MS_DEFAULT,
             max_future_ms: MAX_FUTURE_MS_DEFAULT,
-            validation,
         }
     }
 
@@ -80,6 +86,14 @@ impl Verifier {
         self
     }
 
+    /// Demands that at least so many different nodes have signed, so that one stolen key forges
+    /// nothing. More than one needs a pinned root: a plain key set does not tell nodes apart.
+    #[must_use]
+    pub fn with_signatures(mut self, nodes: usize) -> Self {
+        self.signatures = nodes;
+        self
+    }
+
     /// How far the issuer's clock and this one may differ, in milliseconds.
     #[must_use]
     pub fn with_skew_ms(mut self, skew_ms: u64) -> Self {
@@ -87,22 +101,55 @@ impl Verifier {
         self
     }
 
-    /// How far an epoch's time may lie ahead, in milliseconds.
+    /// How far an epoch's time may lie ahead, in milliseconds. An operator's statement can raise
+    /// it for a time.
     #[must_use]
     pub fn with_max_future_ms(mut self, max_future_ms: u64) -> Self {
         self.max_future_ms = max_future_ms;
         self
     }
 
-    /// Replaces the keys, after they were fetched again.
-    pub fn replace_keys(&mut self, keys: KeySet) {
-        self.keys = keys;
+    /// Replaces the plain key set, after it was fetched again.
+    ///
+    /// # Errors
+    /// This verifier takes its keys from bundles.
+    pub fn replace_keys(&mut self, keys: KeySet) -> Result<(), TrustError> {
+        match &mut self.source {
+            Source::Plain(old) => *old = keys,
+            Source::Pinned(_) => return Err(TrustError::Pinned),
+        }
+        Ok(())
     }
 
-    /// The keys.
+    /// Adopts newer bundles: see [`Trust::adopt`].
+    ///
+    /// # Errors
+    /// This verifier has a plain key set, or as [`Trust::adopt`].
+    pub fn adopt(&mut self, chain: &[SignedBundle]) -> Result<bool, TrustError> {
+        match &mut self.source {
+            Source::Plain(_) => Err(TrustError::NotPinned),
+            Source::Pinned(trust) => trust.adopt(chain),
+        }
+    }
+
+    /// Adopts an operator's statement for guards: see [`Trust::adopt_statement`].
+    ///
+    /// # Errors
+    /// This verifier has a plain key set, or as [`Trust::adopt_statement`].
+    pub fn adopt_statement(&mut self, text: &str, now_ms: u64) -> Result<bool, StatementError> {
+        match &mut self.source {
+            Source::Plain(_) => Err(StatementError::NotPinned),
+            Source::Pinned(trust) => trust.adopt_statement(text, now_ms),
+        }
+    }
+
+    /// What is trusted under the pinned root, to be stored after each adoption.
     #[must_use]
-    pub fn keys(&self) -> &KeySet {
-        &self.keys
+    pub fn trust(&self) -> Option<&Trust> {
+        match &self.source {
+            Source::Plain(_) => None,
+            Source::Pinned(trust) => Some(trust),
+        }
     }
 
     /// The cluster whose certificates verify.
@@ -111,178 +158,113 @@ impl Verifier {
         self.cluster
     }
 
-    /// Checks `token` at the time `now_ms` (milliseconds since 1970).
+    /// Checks `token` at the time `now_ms` (milliseconds since 1970). All its parts must verify.
     ///
     /// # Errors
-    /// One variant for each check. [`VerifyError::UnknownKey`] asks for the key set to be fetched
-    /// again; [`VerifyError::Expired`] for a fresh certificate.
+    /// One variant for each check. Where [`VerifyError::is_for_want_of_keys`], the key set or the
+    /// chain of bundles is to be fetched again; [`VerifyError::Expired`] asks for a fresh
+    /// certificate.
     pub fn verify(&self, token: &str, now_ms: u64) -> Result<Certificate, VerifyError> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(VerifyError::TooLarge { len: token.len() });
+        let bundle = self.bundle(now_ms)?;
+        let text = SignedText::parse(TextKind::Certificate, token)?;
+        for part in text.parts() {
+            let Some(key) = self.key(part.kid) else {
+                return Err(unknown_key(&text, part.kid, bundle));
+            };
+            part.check(key)?;
         }
-        let mut parts = token.split('.');
-        let (Some(header), Some(_payload), Some(_signature), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(VerifyError::NotCompact);
-        };
-        let key = self.key(header)?;
-        let payload = jsonwebtoken::decode::<StrictValue>(token, key.decoding(), &self.validation)
-            .map_err(|error| library_error(&error))?;
-        let StrictValue(Value::Object(claims)) = payload.claims else {
-            return Err(VerifyError::ClaimsMalformed {
-                detail: "not an object".to_owned(),
-            });
-        };
-        let claims = self.claims(&claims, now_ms)?;
-        Ok(Certificate::verified(claims, key.id()))
-    }
-
-    /// The key that the header names, once the header holds nothing but what it must.
-    fn key(&self, encoded: &str) -> Result<&VerifyingKey, VerifyError> {
-        let bytes = URL_SAFE_NO_PAD
-            .decode(encoded)
-            .map_err(|_not_base64| VerifyError::NotCompact)?;
-        let header =
-            json::object(&bytes).map_err(|detail| VerifyError::HeaderMalformed { detail })?;
-        if let Some(name) = header
-            .keys()
-            .find(|name| !matches!(name.as_str(), "alg" | "typ" | "kid"))
-        {
-            return Err(VerifyError::HeaderMember {
-                name: json::excerpt(name),
-            });
-        }
-        if header.get("alg").and_then(Value::as_str) != Some("EdDSA") {
-            return Err(VerifyError::Algorithm {
-                alg: shown(header.get("alg")),
-            });
-        }
-        if header.get("typ").and_then(Value::as_str) != Some(TOKEN_TYPE) {
-            return Err(VerifyError::Type {
-                typ: shown(header.get("typ")),
-            });
-        }
-        let kid = header
-            .get("kid")
-            .and_then(Value::as_str)
-            .ok_or(VerifyError::KeyIdMissing)?;
-        let unknown = || VerifyError::UnknownKey {
-            kid: json::excerpt(kid),
-        };
-        let id: KeyId = kid.parse().map_err(|_not_a_thumbprint| unknown())?;
-        self.keys.find(id).ok_or_else(unknown)
-    }
-
-    fn claims(&self, map: &Map<String, Value>, now_ms: u64) -> Result<Claims, VerifyError> {
-        let found = text(map, "iss")?;
-        if found != self.issuer {
-            let found = json::excerpt(found);
-            return Err(VerifyError::Issuer {
-                found,
-                expected: self.issuer.clone(),
-            });
-        }
-        let audiences = self.audiences(map)?;
-        let validity = self.validity(map, now_ms)?;
-        let (scope, fence) = fence(map)?;
-        // 1,024 epochs a millisecond; the bound stops at the end of time rather than wrapping.
-        let newest_ms = now_ms.saturating_add(self.max_future_ms);
-        if fence.epoch.get() > newest_ms.saturating_mul(1 << 10) {
-            return Err(VerifyError::EpochTooFar {
-                epoch: fence.epoch,
-                now_ms,
-            });
-        }
-        let mut claims = Claims::new(self.cluster, scope, fence, validity)
-            .and_then(|claims| claims.with_audiences(audiences))
-            .map_err(VerifyError::ClaimBounds)?;
-        if let Some(confirmation) = map.get("cnf") {
-            claims = claims
-                .with_confirmation(confirmation.clone())
-                .map_err(VerifyError::ClaimBounds)?;
-        }
-        Ok(claims)
-    }
-
-    fn audiences(&self, map: &Map<String, Value>) -> Result<Vec<String>, VerifyError> {
-        let malformed = || VerifyError::ClaimMalformed {
-            claim: "aud",
-            expected: "text or a list of text, none twice",
-        };
-        let audiences = match map.get("aud") {
-            None => Vec::new(),
-            // One audience may stand without a list: RFC 7519, section 4.1.3.
-            Some(Value::String(one)) => vec![one.clone()],
-            Some(other) => {
-                let list = other.as_array().filter(|list| !list.is_empty());
-                let items = list.ok_or_else(malformed)?.iter();
-                let texts = items.map(|item| item.as_str().map(str::to_owned));
-                texts.collect::<Option<Vec<_>>>().ok_or_else(malformed)?
+        if let Some(bundle) = bundle {
+            let found = bundle.nodes_among(text.parts().iter().map(|part| part.kid));
+            if found < self.signatures {
+                let needed = self.signatures;
+                return Err(VerifyError::TooFewSignatures { found, needed });
             }
-        };
-        if audiences.iter().collect::<BTreeSet<_>>().len() != audiences.len() {
-            return Err(malformed());
         }
-        match &self.audience {
-            Some(expected) if audiences.is_empty() => Err(VerifyError::AudienceMissing {
-                expected: expected.clone(),
-            }),
-            Some(expected) if !audiences.contains(expected) => Err(VerifyError::Audience),
-            // Who is not among the audiences must refuse; so must who has no name to be among them.
-            None if !audiences.is_empty() && !self.any_audience => Err(VerifyError::Audience),
-            Some(_) | None => Ok(audiences),
+        let payload = text.payload()?;
+        let map =
+            json::object(&payload).map_err(|detail| VerifyError::ClaimsMalformed { detail })?;
+        let claims = self.claims(&map, now_ms)?;
+        if let Some(bundle) = bundle {
+            check_incarnation(claims.incarnation(), bundle)?;
         }
+        let mut kids = text.parts().iter().map(|part| part.kid);
+        let key = kids.next().ok_or(JwsError::NoSignature)?;
+        Ok(Certificate::verified(claims, key, kids.collect()))
     }
 
-    fn validity(&self, map: &Map<String, Value>, now_ms: u64) -> Result<Validity, VerifyError> {
-        let issued_at_s = number(map, "iat")?;
-        let expires_at_s = number(map, "exp")?;
-        // Claims are below 2^53, so that seconds become milliseconds without reaching the bound.
-        let ms = |seconds: u64| seconds.saturating_mul(1000);
-        let latest_ms = now_ms.saturating_add(self.skew_ms);
-        if ms(expires_at_s).saturating_add(self.skew_ms) <= now_ms {
-            return Err(VerifyError::Expired {
+    /// Checks again what time can change in a certificate that this verifier has verified, under
+    /// the same keys: its dates, the bundle's, and how far its epoch lies ahead.
+    pub(crate) fn check_again(&self, claims: &Claims, now_ms: u64) -> Result<(), VerifyError> {
+        self.bundle(now_ms)?;
+        self.check_times(claims, now_ms)
+    }
+
+    /// The bundle, if it can be relied on now; none with a plain key set.
+    fn bundle(&self, now_ms: u64) -> Result<Option<&Bundle>, VerifyError> {
+        let trust = match &self.source {
+            Source::Plain(_) if self.signatures > 1 => {
+                let needed = self.signatures;
+                return Err(VerifyError::BundleNeeded { needed });
+            }
+            Source::Plain(_) => return Ok(None),
+            Source::Pinned(trust) => trust,
+        };
+        let bundle = trust.bundle().ok_or(VerifyError::NoBundle)?;
+        let expires_at_s = bundle.terms().expires_at_s;
+        if self.is_past(expires_at_s, now_ms) {
+            return Err(VerifyError::BundleExpired {
                 expires_at_s,
                 now_ms,
             });
         }
-        if ms(issued_at_s) > latest_ms {
-            return Err(VerifyError::IssuedInFuture {
-                issued_at_s,
-                now_ms,
-            });
+        Ok(Some(bundle))
+    }
+
+    fn key(&self, id: KeyId) -> Option<&VerifyingKey> {
+        match &self.source {
+            Source::Plain(keys) => keys.find(id),
+            Source::Pinned(trust) => trust.bundle()?.find(id).map(|key| &key.key),
         }
-        if map.contains_key("nbf") {
-            let not_before_s = number(map, "nbf")?;
-            if ms(not_before_s) > latest_ms {
-                return Err(VerifyError::NotYetValid {
-                    not_before_s,
-                    now_ms,
-                });
-            }
-        }
-        Ok(Validity {
-            issued_at_s,
-            expires_at_s,
-            jti: text(map, "jti")?.to_owned(),
-        })
+    }
+
+    /// Whether an `exp` is past, the skew allowed for.
+    fn is_past(&self, expires_at_s: u64, now_ms: u64) -> bool {
+        // Dates are below 2^53, so that seconds become milliseconds without reaching the bound.
+        let expires_ms = expires_at_s.saturating_mul(1_000);
+        expires_ms.saturating_add(self.skew_ms) <= now_ms
     }
 }
 
-fn library_error(error: &jsonwebtoken::errors::Error) -> VerifyError {
-    // The header was checked before and all claims are checked after: what remains to the library
-    // is the base64 of payload and signature, the signature, and the payload's JSON.
-    if let ErrorKind::Json(error) = error.kind() {
-        VerifyError::ClaimsMalformed {
-            detail: error.to_string(),
-        }
-    } else if let ErrorKind::Base64(_) = error.kind() {
-        VerifyError::NotCompact
-    } else {
-        VerifyError::Signature
+fn check_incarnation(presented: Incarnation, bundle: &Bundle) -> Result<(), VerifyError> {
+    let current = bundle.terms().incarnation;
+    if presented < current {
+        return Err(VerifyError::IncarnationVoid { presented, current });
     }
+    if presented > current {
+        return Err(VerifyError::IncarnationUnknown { presented, current });
+    }
+    Ok(())
 }
 
+/// The refusal of a token by a key that is not known. A restore makes new keys, so a certificate of
+/// before has none that is known: what it says itself, unverified, only words the refusal.
+fn unknown_key(text: &SignedText<'_>, kid: KeyId, bundle: Option<&Bundle>) -> VerifyError {
+    let said = || {
+        let map = json::object(&text.payload().ok()?).ok()?;
+        let fence = map.get("fence")?.as_object()?;
+        crate::fields::incarnation(fence, "fence.incarnation").ok()
+    };
+    if let Some(bundle) = bundle
+        && let Some(presented) = said()
+        && let Err(void @ VerifyError::IncarnationVoid { .. }) =
+            check_incarnation(presented, bundle)
+    {
+        return void;
+    }
+    VerifyError::UnknownKey { kid }
+}
+
+#[cfg(test)]
+mod pinned_tests;
 #[cfg(test)]
 mod tests;

@@ -1,90 +1,88 @@
 //! Why a token is not a valid certificate.
 
-use serde_json::Value;
-
-use crate::certificate::{ClaimsError, TOKEN_BYTES_MAX};
-use crate::id::Epoch;
-use crate::json;
+use crate::certificate::ClaimsError;
+use crate::fields::FieldError;
+use crate::id::{Epoch, Incarnation};
+use crate::jws::JwsError;
+use crate::keys::KeyId;
 use crate::name::NameError;
+use crate::reason::Reason;
 
 /// Why a token is not a valid certificate. Each variant is one check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// Longer than is read.
-    #[error("the token has {len} bytes; at most {TOKEN_BYTES_MAX} are read")]
-    TooLarge {
-        /// What was given, in bytes.
-        len: usize,
-    },
-    /// Not three parts of base64url without padding.
-    #[error("the token is not a compact JWT: three parts of base64url without padding")]
-    NotCompact,
-    /// The header is not strict JSON.
-    #[error("the token's header is not a strict JSON object: {detail}")]
-    HeaderMalformed {
-        /// What is wrong.
-        detail: String,
-    },
-    /// The header has a member other than `alg`, `typ` and `kid`. Any other either names a key or
-    /// changes how the token is to be read (`jwk`, `jku`, `x5c`, `crit`, `zip`, ...).
-    #[error("the token's header has the member {name:?}; only alg, typ and kid are allowed")]
-    HeaderMember {
-        /// Which member, cut to 64 characters.
-        name: String,
-    },
-    /// The algorithm is not `EdDSA`.
-    #[error("the token's alg is {alg}; it must be \"EdDSA\"")]
-    Algorithm {
-        /// What was given, as JSON, cut to 64 characters.
-        alg: String,
-    },
-    /// The type is not `epoch+jwt`.
-    #[error("the token's typ is {typ}; it must be \"epoch+jwt\"")]
-    Type {
-        /// What was given, as JSON, cut to 64 characters.
-        typ: String,
-    },
-    /// There is no `kid`.
-    #[error("the token's header has no kid as text")]
-    KeyIdMissing,
-    /// The key is not in the set: fetch the set again (not often), then verify once more.
-    #[error("the key {kid:?} is not in the key set; fetch the key set again")]
+    /// The token is not a signed text, or a signature does not verify.
+    #[error(transparent)]
+    Jws(#[from] JwsError),
+    /// The key is not known: fetch the key set or the bundle again (not often), then verify once
+    /// more.
+    #[error("the key {kid} is not in the key set; fetch the key set again")]
     UnknownKey {
-        /// The `kid`, cut to 64 characters.
-        kid: String,
+        /// Which key.
+        kid: KeyId,
     },
-    /// The signature is not by that key over these bytes.
-    #[error("the signature does not verify")]
-    Signature,
+    /// More signatures are demanded than can be told apart without a bundle.
+    #[error(
+        "{needed} signatures are demanded, and a plain key set does not say which node has which \
+         key; pin the root and give the verifier bundles"
+    )]
+    BundleNeeded {
+        /// How many nodes must have signed.
+        needed: usize,
+    },
+    /// There is no bundle yet.
+    #[error("no trust bundle has been adopted yet; fetch the chain of bundles")]
+    NoBundle,
+    /// The bundle has expired: fetch it again.
+    #[error(
+        "the trust bundle expired at {expires_at_s}, now is {} (seconds since 1970); \
+         fetch the chain of bundles again",
+        .now_ms / 1_000
+    )]
+    BundleExpired {
+        /// `exp`, in seconds.
+        expires_at_s: u64,
+        /// The verifier's time, in milliseconds.
+        now_ms: u64,
+    },
+    /// Too few nodes signed.
+    #[error("{found} nodes signed the certificate, {needed} must; ask for a quorum certificate")]
+    TooFewSignatures {
+        /// How many different nodes signed.
+        found: usize,
+        /// How many must.
+        needed: usize,
+    },
+    /// The cluster was restored since.
+    #[error("incarnation {presented} is below the bundle's {current}; {}", Reason::IncarnationVoid.next_step())]
+    IncarnationVoid {
+        /// The certificate's.
+        presented: Incarnation,
+        /// The bundle's.
+        current: Incarnation,
+    },
+    /// The cluster was restored, and the bundle is of before.
+    #[error(
+        "incarnation {presented} is above the bundle's {current}; fetch the chain of bundles again"
+    )]
+    IncarnationUnknown {
+        /// The certificate's.
+        presented: Incarnation,
+        /// The bundle's.
+        current: Incarnation,
+    },
     /// The claims are not strict JSON.
     #[error("the claims are not a strict JSON object: {detail}")]
     ClaimsMalformed {
         /// What is wrong.
         detail: String,
     },
-    /// A claim is missing.
-    #[error("the claim {claim} is missing")]
-    ClaimMissing {
-        /// Which claim.
-        claim: &'static str,
-    },
-    /// A claim has another form.
-    #[error("the claim {claim} is not {expected}")]
-    ClaimMalformed {
-        /// Which claim.
-        claim: &'static str,
-        /// The form expected.
-        expected: &'static str,
-    },
+    /// A claim cannot be read.
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// A claim is out of bounds.
     #[error("the claims are out of bounds: {0}")]
     ClaimBounds(ClaimsError),
-    /// The claim `fence` has a member that this version does not know.
-    #[error("the claim fence has the unknown member {name:?}; use a version that knows it")]
-    FenceMember {
-        /// Which member, cut to 64 characters.
-        name: String,
-    },
     /// Another cluster's certificate.
     #[error("the issuer is {found:?}, expected {expected:?}")]
     Issuer {
@@ -159,10 +157,27 @@ pub enum VerifyError {
     GrantIncomplete,
 }
 
-/// A JSON value for a message, cut so that it cannot flood it.
-pub(crate) fn shown(value: Option<&Value>) -> String {
-    value.map_or_else(
-        || "missing".to_owned(),
-        |value| json::excerpt(&value.to_string()),
-    )
+impl VerifyError {
+    /// Whether newer keys may mend it: fetch the key set or the chain of bundles again (not often),
+    /// then verify once more.
+    #[must_use]
+    pub fn is_for_want_of_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownKey { .. }
+                | Self::NoBundle
+                | Self::BundleExpired { .. }
+                | Self::IncarnationUnknown { .. }
+        )
+    }
+
+    /// The public reason.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        if matches!(self, Self::IncarnationVoid { .. }) {
+            Reason::IncarnationVoid
+        } else {
+            Reason::CertificateInvalid
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! One test for each check of the verifier, and what no check may let through.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::fields::FieldError;
 use crate::testing::{self, NOW_MS, NOW_S, forge, header, payload, verifier};
-use crate::{ClaimsError, NameError};
+use crate::{ClaimsError, NameError, TOKEN_BYTES_MAX, Thumbprint};
 
 /// The verdict on the usual payload with one change made to it.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<Certificate, VerifyError> {
@@ -19,13 +23,22 @@ fn headed(header: &str) -> Result<Certificate, VerifyError> {
     verifier().verify(&forge(header, &payload().to_string()), NOW_MS)
 }
 
+fn signature_fails() -> Result<Certificate, VerifyError> {
+    let kid = testing::signing_key(1).id();
+    Err(VerifyError::Jws(JwsError::Signature { kid }))
+}
+
+/// The name of some key of a holder.
+fn holder_key() -> Thumbprint {
+    Thumbprint::from_bytes([7; 32])
+}
+
 #[test]
 fn a_signed_certificate_verifies_and_says_what_was_signed() {
     let claims = testing::claims(42, "writer-b")
         .with_audiences(vec!["db".to_owned(), "files".to_owned()])
         .unwrap()
-        .with_confirmation(json!({ "jkt": "thumb" }))
-        .unwrap();
+        .with_confirmation(holder_key());
     let key = testing::signing_key(1);
     let token = key.sign(&claims).unwrap();
     let certificate = verifier()
@@ -34,6 +47,8 @@ fn a_signed_certificate_verifies_and_says_what_was_signed() {
         .unwrap();
     assert_eq!(certificate.claims(), &claims);
     assert_eq!(certificate.key(), key.id());
+    assert!(certificate.signers().eq([key.id()]));
+    assert_eq!(certificate.claims().confirmation(), Some(holder_key()));
     assert_eq!(certificate.grant().unwrap().holder.as_str(), "writer-b");
 }
 
@@ -60,13 +75,16 @@ fn headers_that_name_another_algorithm_type_or_key_are_refused() {
     for bad in ["none", "None", "HS256", "ES256", "Ed25519", "eddsa", ""] {
         let refused = with(&format!(r#""alg":"{bad}","#), typ, &kid);
         assert!(
-            matches!(refused, Err(VerifyError::Algorithm { .. })),
+            matches!(refused, Err(VerifyError::Jws(JwsError::Algorithm { .. }))),
             "{bad}"
         );
     }
     for bad in ["", r#""alg":null,"#, r#""alg":["EdDSA"],"#] {
         assert!(
-            matches!(with(bad, typ, &kid), Err(VerifyError::Algorithm { .. })),
+            matches!(
+                with(bad, typ, &kid),
+                Err(VerifyError::Jws(JwsError::Algorithm { .. }))
+            ),
             "{bad}"
         );
     }
@@ -77,22 +95,24 @@ fn headers_that_name_another_algorithm_type_or_key_are_refused() {
         r#""typ":"application/epoch+jwt","#,
     ] {
         assert!(
-            matches!(with(alg, bad, &kid), Err(VerifyError::Type { .. })),
+            matches!(
+                with(alg, bad, &kid),
+                Err(VerifyError::Jws(JwsError::Type { .. }))
+            ),
             "{bad}"
         );
     }
-    for bad in [r#""kid":1"#, r#""kid":null"#] {
-        assert_eq!(with(alg, typ, bad), Err(VerifyError::KeyIdMissing), "{bad}");
-    }
-    let missing = headed(r#"{"alg":"EdDSA","typ":"epoch+jwt"}"#);
-    assert_eq!(missing, Err(VerifyError::KeyIdMissing));
-    let other = format!(r#""kid":"{}""#, testing::signing_key(2).id());
-    for bad in [other.as_str(), r#""kid":"""#, r#""kid":"../../key""#] {
+    let not_a_name = |refused| matches!(refused, Err(VerifyError::Jws(JwsError::KeyId { .. })));
+    for bad in ["1", "null", r#""""#, r#""../../key""#] {
         assert!(
-            matches!(with(alg, typ, bad), Err(VerifyError::UnknownKey { .. })),
+            not_a_name(with(alg, typ, &format!(r#""kid":{bad}"#))),
             "{bad}"
         );
     }
+    assert!(not_a_name(headed(r#"{"alg":"EdDSA","typ":"epoch+jwt"}"#)));
+    let kid = testing::signing_key(2).id();
+    let other = with(alg, typ, &format!(r#""kid":"{kid}""#));
+    assert_eq!(other, Err(VerifyError::UnknownKey { kid }));
 }
 
 /// The classic confusion: the public key, which everybody has, used as an HMAC secret.
@@ -100,12 +120,15 @@ fn headers_that_name_another_algorithm_type_or_key_are_refused() {
 fn an_hmac_over_the_public_key_is_refused() {
     let key = testing::signing_key(1);
     let mut header = jsonwebtoken::Header::new(Algorithm::HS256);
-    header.typ = Some(TOKEN_TYPE.to_owned());
+    header.typ = Some(TextKind::Certificate.typ().to_owned());
     header.kid = Some(key.id().to_string());
     let secret = jsonwebtoken::EncodingKey::from_secret(key.verifying_key().as_bytes()).unwrap();
     let token = jsonwebtoken::encode(&header, &payload(), &secret).unwrap();
     let refused = verifier().verify(&token, NOW_MS);
-    assert!(matches!(refused, Err(VerifyError::Algorithm { .. })));
+    assert!(matches!(
+        refused,
+        Err(VerifyError::Jws(JwsError::Algorithm { .. }))
+    ));
 }
 
 #[test]
@@ -132,9 +155,9 @@ fn header_members_beyond_the_three_are_refused() {
         let refused = headed(&header.to_string());
         assert_eq!(
             refused,
-            Err(VerifyError::HeaderMember {
+            Err(VerifyError::Jws(JwsError::HeaderMember {
                 name: name.to_owned()
-            })
+            }))
         );
     }
 }
@@ -144,7 +167,7 @@ fn duplicate_keys_are_refused_wherever_they_stand() {
     let twice = header().replacen('{', r#"{"alg":"none","#, 1);
     assert!(matches!(
         headed(&twice),
-        Err(VerifyError::HeaderMalformed { .. })
+        Err(VerifyError::Jws(JwsError::HeaderMalformed { .. }))
     ));
     let usual = payload().to_string();
     let changes = [
@@ -168,9 +191,10 @@ fn unknown_claims_pass_and_unknown_fence_members_do_not() {
     let refused = changed(|payload| payload["fence"]["later"] = json!(1));
     assert_eq!(
         refused,
-        Err(VerifyError::FenceMember {
+        Err(VerifyError::Field(FieldError::Unknown {
+            object: "the claim fence",
             name: "later".to_owned()
-        })
+        }))
     );
 }
 
@@ -178,7 +202,10 @@ fn unknown_claims_pass_and_unknown_fence_members_do_not() {
 fn every_claim_but_the_optional_ones_must_be_there() {
     for claim in ["iss", "iat", "exp", "jti", "fence"] {
         let refused = changed(|payload| drop(payload.as_object_mut().unwrap().remove(claim)));
-        assert_eq!(refused, Err(VerifyError::ClaimMissing { claim }));
+        assert_eq!(
+            refused,
+            Err(VerifyError::Field(FieldError::Missing { claim }))
+        );
     }
     for claim in [
         "scope",
@@ -192,7 +219,7 @@ fn every_claim_but_the_optional_ones_must_be_there() {
     ] {
         let refused =
             changed(|payload| drop(payload["fence"].as_object_mut().unwrap().remove(claim)));
-        let Err(VerifyError::ClaimMissing { claim: found }) = refused else {
+        let Err(VerifyError::Field(FieldError::Missing { claim: found })) = refused else {
             panic!("{claim}: {refused:?}");
         };
         assert_eq!(found, format!("fence.{claim}"));
@@ -246,10 +273,10 @@ fn an_epoch_beyond_the_future_bound_is_refused() {
 #[test]
 fn dates_are_whole_numbers_in_order_and_within_the_skew() {
     let malformed = |claim| {
-        Err(VerifyError::ClaimMalformed {
+        Err(VerifyError::Field(FieldError::Malformed {
             claim,
             expected: "an integer from 0 to 2^53 - 1",
-        })
+        }))
     };
     for claim in ["iat", "exp", "nbf"] {
         for bad in [
@@ -319,7 +346,10 @@ fn the_audience_is_strict() {
         let refused = verify(&strict, bad);
         assert!(matches!(
             refused,
-            Err(VerifyError::ClaimMalformed { claim: "aud", .. })
+            Err(VerifyError::Field(FieldError::Malformed {
+                claim: "aud",
+                ..
+            }))
         ));
     }
     let none = forge(&header(), &payload().to_string());
@@ -366,19 +396,33 @@ fn names_out_of_form_are_refused() {
     ] {
         let refused = changed(|payload| payload["fence"]["incarnation"] = json!(bad));
         let claim = "fence.incarnation";
-        assert!(matches!(refused, Err(VerifyError::ClaimMalformed { claim: c, .. }) if c == claim));
+        assert!(
+            matches!(refused, Err(VerifyError::Field(FieldError::Malformed { claim: c, .. })) if c == claim)
+        );
     }
     for bad in [json!("AA"), json!(1)] {
         let refused = changed(|payload| payload["fence"]["grant"] = bad);
         assert!(matches!(
             refused,
-            Err(VerifyError::ClaimMalformed {
+            Err(VerifyError::Field(FieldError::Malformed {
                 claim: "fence.grant",
                 ..
-            })
+            }))
         ));
     }
-    assert!(changed(|payload| payload["cnf"] = json!("key")).is_err());
+    let jkt = holder_key().to_string();
+    assert!(changed(|payload| payload["cnf"] = json!({ "jkt": jkt })).is_ok());
+    for bad in [
+        json!("key"),
+        json!(null),
+        json!({}),
+        json!({ "jkt": "thumb" }),
+        json!({ "kid": jkt }),
+        json!({ "jkt": jkt, "x5t#S256": jkt }),
+    ] {
+        let refused = changed(|payload| payload["cnf"] = bad.clone());
+        assert!(matches!(refused, Err(VerifyError::Field(_))), "{bad}");
+    }
     assert!(changed(|payload| payload["jti"] = json!("")).is_err());
 }
 
@@ -400,15 +444,13 @@ fn tokens_of_another_shape_are_refused() {
     ] {
         assert!(verify(&bad).is_err(), "{bad}");
     }
-    let long = "a".repeat(TOKEN_BYTES_MAX + 1);
+    let (len, max) = (TOKEN_BYTES_MAX + 1, TOKEN_BYTES_MAX);
     assert_eq!(
-        verify(&long),
-        Err(VerifyError::TooLarge {
-            len: TOKEN_BYTES_MAX + 1
-        })
+        verify(&"a".repeat(len)),
+        Err(VerifyError::Jws(JwsError::TooLarge { len, max }))
     );
     let (signed, _) = token.rsplit_once('.').unwrap();
-    assert_eq!(verify(&format!("{signed}.")), Err(VerifyError::Signature));
+    assert_eq!(verify(&format!("{signed}.")), signature_fails());
     let not_an_object = forge(&header(), "[]");
     assert!(matches!(
         verify(&not_an_object),
@@ -424,14 +466,11 @@ fn a_signature_by_another_key_is_refused() {
     let (signed, _) = own.rsplit_once('.').unwrap();
     let (_, signature) = other.rsplit_once('.').unwrap();
     let mixed = format!("{signed}.{signature}");
-    assert_eq!(
-        verifier().verify(&mixed, NOW_MS),
-        Err(VerifyError::Signature)
-    );
+    assert_eq!(verifier().verify(&mixed, NOW_MS), signature_fails());
     let unknown = verifier().verify(&other, NOW_MS);
     assert!(matches!(unknown, Err(VerifyError::UnknownKey { .. })));
     let mut refreshed = verifier();
-    refreshed.replace_keys(testing::key_set(&[1, 2]));
+    refreshed.replace_keys(testing::key_set(&[1, 2])).unwrap();
     assert!(refreshed.verify(&other, NOW_MS).is_ok());
 }
 
@@ -461,7 +500,7 @@ proptest! {
         prop_assert!(verifier().verify(&forge(&header(), &payload), NOW_MS).is_err());
         for value in [json!(n), json!(payload), json!([payload]), json!({ "epoch": n })] {
             let verdict = changed(|payload| payload[name.as_str()] = value.clone());
-            prop_assert!(verdict.is_err() || ["iat", "exp", "jti", "sub", "cnf"].contains(&&*name));
+            prop_assert!(verdict.is_err() || ["iat", "exp", "jti", "sub"].contains(&&*name));
         }
     }
 
