@@ -5,8 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 use crate::{
-    Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash, Holder, Incarnation, KeySet,
-    Pin, Position, Scope, SigningKey, Validity, Verifier,
+    Bundle, BundleKey, BundleTerms, Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash,
+    Holder, Incarnation, KeySet, Pin, Position, Scope, SignedBundle, SigningKey, Statement,
+    StatementKind, TextKind, Trust, Validity, Verifier, compose,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -23,12 +24,77 @@ pub(crate) fn incarnation(n: u8) -> Incarnation {
         .unwrap()
 }
 
-/// The pin of a cluster whose root key is key 100.
+/// The seed of the root key.
+pub(crate) const ROOT: u8 = 100;
+
 pub(crate) fn pin() -> Pin {
     Pin {
         cluster: cluster(),
-        root: signing_key(100).verifying_key().clone(),
+        root: signing_key(ROOT).verifying_key().clone(),
     }
+}
+
+pub(crate) fn bundle_terms(sequence: u64) -> BundleTerms {
+    BundleTerms {
+        cluster: cluster(),
+        incarnation: incarnation(1),
+        sequence,
+        root: pin().root,
+        issued_at_s: NOW_S,
+        expires_at_s: NOW_S + 3600,
+        lifetime_s: 3600,
+        max_age_s: 600,
+    }
+}
+
+/// Keys in force at once, as (node, seed).
+pub(crate) fn bundle_keys(keys: &[(u64, u8)]) -> Vec<BundleKey> {
+    let key = |(node, seed): &(u64, u8)| BundleKey {
+        node: *node,
+        key: signing_key(*seed).verifying_key().clone(),
+        since_s: 0,
+    };
+    keys.iter().map(key).collect()
+}
+
+/// A bundle of nodes 1 to 3 with the keys of these seeds.
+pub(crate) fn bundle(sequence: u64) -> Bundle {
+    let keys = bundle_keys(&[(1, 1), (2, 2), (3, 3)]);
+    Bundle::new(bundle_terms(sequence), keys).unwrap()
+}
+
+/// What these seeds' keys sign together.
+pub(crate) fn signed_by(seeds: &[u8], kind: TextKind, payload: &str) -> String {
+    let sign = |seed: &u8| {
+        let key = signing_key(*seed);
+        (key.id(), key.signature(kind, payload))
+    };
+    compose(kind, payload, &seeds.iter().map(sign).collect::<Vec<_>>()).unwrap()
+}
+
+pub(crate) fn signed_bundle(seeds: &[u8], bundle: &Bundle) -> SignedBundle {
+    SignedBundle::parse(&signed_by(seeds, TextKind::Bundle, &bundle.to_json())).unwrap()
+}
+
+/// Trust in the root-signed bundle 1.
+pub(crate) fn trust() -> Trust {
+    let mut trust = Trust::new(pin());
+    trust.adopt(&[signed_bundle(&[ROOT], &bundle(1))]).unwrap();
+    trust
+}
+
+pub(crate) fn statement(kind: StatementKind, validity: Validity) -> String {
+    let statement = Statement::new(cluster(), validity, kind).unwrap();
+    signing_key(ROOT).sign_statement(&statement).unwrap()
+}
+
+/// A statement about the future bound, issued now, that holds for an hour.
+pub(crate) fn max_future(seconds: u64) -> String {
+    let validity = Validity {
+        expires_at_s: NOW_S + 3600,
+        ..validity()
+    };
+    statement(StatementKind::MaxFuture { seconds }, validity)
 }
 
 pub(crate) fn scope() -> Scope {
