@@ -81,12 +81,22 @@ impl CachedVerifier {
             Arc::clone(&state.verifier)
         };
         let certificate = Arc::new(verifier.verify(token, now_ms)?);
+        self.remember(&verifier, hash, token, &certificate);
+        Ok(certificate)
+    }
+
+    fn remember(
+        &self,
+        verifier: &Arc<Verifier>,
+        hash: u64,
+        token: &str,
+        certificate: &Arc<Certificate>,
+    ) {
         let mut state = self.state();
         // Not if keys were replaced meanwhile: it was verified under the old ones.
-        if Arc::ptr_eq(&verifier, &state.verifier) {
-            state.insert(hash, token.into(), Arc::clone(&certificate));
+        if Arc::ptr_eq(verifier, &state.verifier) {
+            state.insert(hash, token.into(), Arc::clone(certificate));
         }
-        Ok(certificate)
     }
 
     /// The verifier as it is now.

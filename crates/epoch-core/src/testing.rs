@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     Bundle, BundleKey, BundleTerms, Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash,
-    Holder, Incarnation, KeySet, Pin, Position, Scope, SignedBundle, SigningKey, Statement,
-    StatementKind, TextKind, Trust, Validity, Verifier, compose,
+    Holder, HolderKey, Incarnation, KeySet, Pin, Position, Scope, SignedBundle, SigningKey,
+    Statement, StatementKind, TextKind, Thumbprint, Trust, Validity, Verifier, compose,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -86,6 +86,17 @@ pub(crate) fn trust() -> Trust {
 pub(crate) fn statement(kind: StatementKind, validity: Validity) -> String {
     let statement = Statement::new(cluster(), validity, kind).unwrap();
     signing_key(ROOT).sign_statement(&statement).unwrap()
+}
+
+pub(crate) fn holder_key(seed: u8) -> HolderKey {
+    HolderKey::from_seed(&[seed; 32]).unwrap()
+}
+
+/// A certificate that is bound to a holder's key, and its text.
+pub(crate) fn bound_certificate(key: Thumbprint) -> (Certificate, String) {
+    let claims = claims(42, "writer-b").with_confirmation(key);
+    let text = signing_key(1).sign(&claims).unwrap();
+    (verifier().verify(&text, NOW_MS).unwrap(), text)
 }
 
 /// A statement about the future bound, issued now, that holds for an hour.
