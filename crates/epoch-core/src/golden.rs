@@ -165,18 +165,25 @@ fn document() -> Value {
     })
 }
 
+/// Writes a file of vectors if that is asked for.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one way to rewrite the vectors"
+)]
+pub(crate) fn rewritten(name: &str, document: &str) -> bool {
+    if std::env::var("EPOCHD_GOLDEN").as_deref() != Ok("rewrite") {
+        return false;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
+    std::fs::write(format!("{folder}/{name}"), document).unwrap();
+    true
+}
+
 #[test]
 fn golden_vectors_are_what_this_code_signs() {
     let certificates = format!("{:#}\n", document());
     let jwks = format!("{:#}\n", testing::key_set(&[1]).to_jwks());
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one way to rewrite the vectors"
-    )]
-    if std::env::var("EPOCHD_GOLDEN").as_deref() == Ok("rewrite") {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-        std::fs::write(format!("{folder}/certificates.json"), certificates).unwrap();
-        std::fs::write(format!("{folder}/jwks.json"), jwks).unwrap();
+    if rewritten("certificates.json", &certificates) && rewritten("jwks.json", &jwks) {
         return;
     }
     assert_eq!(CERTIFICATES, certificates);

@@ -109,7 +109,7 @@ pub enum JwsError {
     },
     /// The header has a member other than `alg`, `typ` and `kid`. Any other either names a key or
     /// changes how the token is to be read (`jwk`, `jku`, `x5c`, `crit`, `zip`, ...).
-    #[error("the token's header has the member {name:?}; only alg, typ and kid are allowed")]
+    #[error("the token's header has the member {name:?}, which is not allowed there")]
     HeaderMember {
         /// Which member, cut to 64 characters.
         name: String,

@@ -48,6 +48,8 @@ mod verify_error;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod golden_trust;
+#[cfg(test)]
 mod mutation;
 #[cfg(test)]
 mod testing;

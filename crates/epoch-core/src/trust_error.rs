@@ -64,7 +64,7 @@ pub enum TrustError {
         last: BundleRank,
     },
     /// Too few nodes signed it.
-    #[error("{found} nodes signed the bundle, {needed} must; do not accept it")]
+    #[error("signatures by different nodes: {found}, needed: {needed}; do not accept the bundle")]
     TooFewNodes {
         /// How many nodes signed.
         found: usize,

@@ -16,7 +16,7 @@ pub enum VerifyError {
     Jws(#[from] JwsError),
     /// The key is not known: fetch the key set or the bundle again (not often), then verify once
     /// more.
-    #[error("the key {kid} is not in the key set; fetch the key set again")]
+    #[error("the key {kid} is not known; fetch the key set or the chain of bundles again")]
     UnknownKey {
         /// Which key.
         kid: KeyId,
@@ -46,7 +46,7 @@ pub enum VerifyError {
         now_ms: u64,
     },
     /// Too few nodes signed.
-    #[error("{found} nodes signed the certificate, {needed} must; ask for a quorum certificate")]
+    #[error("signatures by different nodes: {found}, needed: {needed}; ask for a quorum certificate")]
     TooFewSignatures {
         /// How many different nodes signed.
         found: usize,
