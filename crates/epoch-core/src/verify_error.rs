@@ -46,7 +46,9 @@ pub enum VerifyError {
         now_ms: u64,
     },
     /// Too few nodes signed.
-    #[error("signatures by different nodes: {found}, needed: {needed}; ask for a quorum certificate")]
+    #[error(
+        "signatures by different nodes: {found}, needed: {needed}; ask for a quorum certificate"
+    )]
     TooFewSignatures {
         /// How many different nodes signed.
         found: usize,

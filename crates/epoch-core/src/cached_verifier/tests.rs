@@ -141,12 +141,12 @@ fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
     let cached = cached();
     let text = certificate(&[1], 42);
     let kept = cached.verify(&text, NOW_MS).unwrap();
-    let token: Box<str> = "t".repeat(6 * 1024).into();
-    let fill = |from: u64, entries: u64, token: &Box<str>| {
+    let token = "t".repeat(6 * 1024);
+    let fill = |from: u64, entries: u64, token: &str| {
         for n in from..from + entries {
             let mut state = cached.state();
             // Not the hash of any real one: those have all of 64 bits.
-            state.insert(n, token.clone(), Arc::clone(&kept));
+            state.insert(n, token.into(), Arc::clone(&kept));
         }
     };
     for round in 0..20 {
@@ -157,7 +157,7 @@ fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
         let again = cached.verify(&text, NOW_MS).unwrap();
         assert!(Arc::ptr_eq(&kept, &again), "round {round}");
     }
-    fill(1_000_000, 100_000, &"t".into());
+    fill(1_000_000, 100_000, "t");
     let (entries, _) = cached.remembered();
     assert!(entries <= CACHED_CERTIFICATES_MAX, "{entries}");
     let again = cached.verify(&text, NOW_MS).unwrap();
