@@ -1,15 +1,15 @@
 //! A trust bundle: the keys that may sign for a cluster, and until when.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::bundle_error::BundleError;
+use crate::bundle_terms::{BundleRank, BundleTerms, in_bounds};
 use crate::certificate::issuer;
 use crate::fields::{self, FieldError, number, only_members, text};
-use crate::id::{ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation, NodeId};
+use crate::id::{EPOCH_EXCLUSIVE_MAX, NodeId};
 use crate::json;
 use crate::jws::PARTS_MAX;
 use crate::keys::{KeyId, VerifyingKey};
@@ -20,48 +20,6 @@ pub const BUNDLE_KEYS_MAX: usize = 32;
 pub const BUNDLE_NODES_MAX: usize = PARTS_MAX;
 /// Longest payload of a bundle, in bytes of JSON.
 pub const BUNDLE_BYTES_MAX: usize = 4 * 1024;
-/// How long a renewed bundle may live, in seconds: 10 s to 10 years.
-pub const BUNDLE_LIFETIME_S: std::ops::RangeInclusive<u64> = 10..=3_653 * 86_400;
-/// How long a resource may go without fetching again, in seconds: 1 s to 1 day.
-pub const BUNDLE_AGE_S: std::ops::RangeInclusive<u64> = 1..=86_400;
-
-/// How new a bundle is: of two, the one of the higher incarnation, then of the higher sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BundleRank {
-    /// The cluster's life.
-    pub incarnation: Incarnation,
-    /// The bundle's number in it.
-    pub sequence: u64,
-}
-
-impl fmt::Display for BundleRank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of incarnation {}", self.sequence, self.incarnation)
-    }
-}
-
-/// All that a bundle says besides its keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BundleTerms {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The cluster's life: certificates of a lower one are void.
-    pub incarnation: Incarnation,
-    /// The bundle's number in that life, from 1 to 2^53 - 1.
-    pub sequence: u64,
-    /// The key that the operator keeps offline.
-    pub root: VerifyingKey,
-    /// `iat`: seconds since 1970, below 2^53.
-    pub issued_at_s: u64,
-    /// `exp`: seconds since 1970, above `issued_at_s`, below 2^53.
-    pub expires_at_s: u64,
-    /// How long a renewed bundle lives, in seconds ([`BUNDLE_LIFETIME_S`]).
-    pub lifetime_s: u64,
-    /// How long a resource may go without fetching again, and a new key waits before it signs, in
-    /// seconds ([`BUNDLE_AGE_S`]); below `lifetime_s`.
-    pub max_age_s: u64,
-}
-
 /// A key that may sign, and whose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleKey {
@@ -96,7 +54,7 @@ impl Bundle {
     /// A number out of bounds, `exp` not after `iat`, no keys or too many, too many nodes, a key
     /// given twice, or the root key among them.
     pub fn new(terms: BundleTerms, mut keys: Vec<BundleKey>) -> Result<Self, BundleError> {
-        check_terms(&terms)?;
+        terms.check()?;
         if keys.is_empty() || keys.len() > BUNDLE_KEYS_MAX {
             let count = keys.len();
             return Err(BundleError::KeyCount { count });
@@ -268,45 +226,6 @@ impl Bundle {
             Err(BundleError::KeyOrder)
         }
     }
-}
-
-fn in_bounds(
-    claim: &'static str,
-    value: u64,
-    bounds: std::ops::RangeInclusive<u64>,
-) -> Result<(), BundleError> {
-    if bounds.contains(&value) {
-        return Ok(());
-    }
-    let (min, max) = bounds.into_inner();
-    Err(BundleError::OutOfBounds {
-        claim,
-        value,
-        min,
-        max,
-    })
-}
-
-fn check_terms(terms: &BundleTerms) -> Result<(), BundleError> {
-    let whole = 0..=EPOCH_EXCLUSIVE_MAX - 1;
-    in_bounds("sequence", terms.sequence, 1..=EPOCH_EXCLUSIVE_MAX - 1)?;
-    in_bounds("iat", terms.issued_at_s, whole.clone())?;
-    in_bounds("exp", terms.expires_at_s, whole)?;
-    in_bounds("lifetime", terms.lifetime_s, BUNDLE_LIFETIME_S)?;
-    in_bounds("max_age", terms.max_age_s, BUNDLE_AGE_S)?;
-    if terms.expires_at_s <= terms.issued_at_s {
-        return Err(BundleError::ValidityEmpty {
-            issued_at_s: terms.issued_at_s,
-            expires_at_s: terms.expires_at_s,
-        });
-    }
-    if terms.max_age_s >= terms.lifetime_s {
-        return Err(BundleError::AgeNotBelowLifetime {
-            max_age_s: terms.max_age_s,
-            lifetime_s: terms.lifetime_s,
-        });
-    }
-    Ok(())
 }
 
 fn key(map: &Map<String, Value>, claim: &'static str) -> Result<VerifyingKey, FieldError> {

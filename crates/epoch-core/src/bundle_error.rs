@@ -2,7 +2,7 @@
 
 use crate::bundle::{BUNDLE_BYTES_MAX, BUNDLE_KEYS_MAX, BUNDLE_NODES_MAX};
 use crate::fields::FieldError;
-use crate::jws::JwsError;
+use crate::jws_error::JwsError;
 use crate::keys::KeyId;
 
 /// Why something is not a trust bundle. Each variant is one check.

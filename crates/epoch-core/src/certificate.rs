@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::decide::Fence;
 use crate::id::{ClusterId, EPOCH_EXCLUSIVE_MAX, Epoch, GrantHash, Incarnation, Position};
-use crate::jws::JwsError;
+use crate::jws_error::JwsError;
 use crate::keys::KeyId;
 use crate::name::{Holder, Scope};
 use crate::thumbprint::Thumbprint;

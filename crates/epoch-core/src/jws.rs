@@ -11,6 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Map, Value};
 
 use crate::json;
+use crate::jws_error::JwsError;
 use crate::keys::{KeyId, VerifyingKey};
 
 /// Most keys that may sign one payload: one for each node of the largest cluster.
@@ -70,76 +71,6 @@ impl TextKind {
     pub(crate) fn header(self, kid: KeyId) -> String {
         URL_SAFE_NO_PAD.encode(format!("{}{kid}\"}}", self.header_start()))
     }
-}
-
-/// Why a text is not one of its kind, or a signature does not hold. Each variant is one check.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JwsError {
-    /// Longer than is read.
-    #[error("the token has {len} bytes; at most {max} are read")]
-    TooLarge {
-        /// What was given, in bytes.
-        len: usize,
-        /// The bound, in bytes.
-        max: usize,
-    },
-    /// More parts than a cluster has nodes.
-    #[error("the token has more than {PARTS_MAX} parts; ask for fewer signatures")]
-    TooManyParts,
-    /// Nobody signed.
-    #[error("there is no signature; collect one at least")]
-    NoSignature,
-    /// Not three parts of base64url without padding.
-    #[error("the token is not a compact JWT: three parts of base64url without padding")]
-    NotCompact,
-    /// Two parts sign different payloads.
-    #[error("the token's parts have different payloads; all must sign the same bytes")]
-    PayloadsDiffer,
-    /// One key signs twice.
-    #[error("the key {kid} signs twice; give each key's part once")]
-    KeyTwice {
-        /// The key.
-        kid: KeyId,
-    },
-    /// The header is not strict JSON.
-    #[error("the token's header is not a strict JSON object: {detail}")]
-    HeaderMalformed {
-        /// What is wrong.
-        detail: String,
-    },
-    /// The header has a member other than `alg`, `typ` and `kid`. Any other either names a key or
-    /// changes how the token is to be read (`jwk`, `jku`, `x5c`, `crit`, `zip`, ...).
-    #[error("the token's header has the member {name:?}, which is not allowed there")]
-    HeaderMember {
-        /// Which member, cut to 64 characters.
-        name: String,
-    },
-    /// The algorithm is not `EdDSA`.
-    #[error("the token's alg is {alg}; it must be \"EdDSA\"")]
-    Algorithm {
-        /// What was given, as JSON, cut to 64 characters.
-        alg: String,
-    },
-    /// The type is another one.
-    #[error("the token's typ is {typ}; it must be {expected:?}")]
-    Type {
-        /// What was given, as JSON, cut to 64 characters.
-        typ: String,
-        /// The type expected.
-        expected: &'static str,
-    },
-    /// There is no `kid`, or it is not the thumbprint of a key.
-    #[error("the token's kid is {kid}; it must be a key's thumbprint as base64url")]
-    KeyId {
-        /// What was given, as JSON, cut to 64 characters.
-        kid: String,
-    },
-    /// The signature is not by that key over these bytes.
-    #[error("the signature of the key {kid} does not verify; do not accept it")]
-    Signature {
-        /// The key.
-        kid: KeyId,
-    },
 }
 
 /// A text taken apart. Nothing in it is verified yet.
@@ -362,4 +293,75 @@ pub(crate) fn compose_checked(
         format!("{}.{payload}.{signature}", kind.header(*kid))
     };
     signatures.iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, NOW_MS, forge, payload, signed_by, signing_key, verifier};
+
+    #[test]
+    fn a_text_of_one_signature_is_what_one_key_signs() {
+        let claims = testing::claims(42, "h");
+        let text = signed_by(&[1], TextKind::Certificate, &claims.to_json());
+        assert_eq!(signing_key(1).sign(&claims), Ok(text));
+    }
+
+    #[test]
+    fn a_header_may_be_written_in_any_order_and_with_spaces() {
+        let kid = signing_key(1).id();
+        for header in [
+            format!(r#"{{"kid":"{kid}","typ":"epoch+jwt","alg":"EdDSA"}}"#),
+            format!(r#"{{ "alg":"EdDSA", "typ":"epoch+jwt", "kid":"{kid}" }}"#),
+            format!(r#"{{"alg":"EdDSA","typ":"epoch\u002bjwt","kid":"{kid}"}}"#),
+        ] {
+            let token = forge(&header, &payload().to_string());
+            assert!(verifier().verify(&token, NOW_MS).is_ok(), "{header}");
+            let text = SignedText::parse(TextKind::Certificate, &token).unwrap();
+            assert!(!text.parts()[0].usual_header, "{header}");
+        }
+        let token = forge(&testing::header(), &payload().to_string());
+        let text = SignedText::parse(TextKind::Certificate, &token).unwrap();
+        assert!(text.parts()[0].usual_header);
+        assert_eq!(text.parts()[0].kid, kid);
+    }
+
+    /// What stands between the usual header's bytes is a name or it is read as JSON, strictly.
+    #[test]
+    fn a_usual_header_hides_no_other_member() {
+        let kid = signing_key(1).id();
+        for hidden in [
+            format!(r#"{kid}","crit":"x"#),
+            format!(r#"{kid}","kid":"{kid}"#),
+            format!("{kid} "),
+            format!("{kid}="),
+            format!(r#"","jku":"{kid}"#),
+        ] {
+            let header = format!(r#"{{"alg":"EdDSA","typ":"epoch+jwt","kid":"{hidden}"}}"#);
+            let token = forge(&header, &payload().to_string());
+            let refused = SignedText::parse(TextKind::Certificate, &token);
+            assert!(refused.is_err(), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_payload_too_long_to_be_read_is_not_put_together() {
+        for kind in [TextKind::Certificate, TextKind::Bundle, TextKind::Statement] {
+            let signed = |len: usize| {
+                let payload = "p".repeat(len);
+                let key = signing_key(1);
+                let signature = key.signature(kind, &payload);
+                compose(kind, &payload, &[(key.id(), signature)])
+            };
+            let around = kind.header(signing_key(1).id()).len() + 2 + 86;
+            let longest = (kind.part_bytes_max() - around) * 3 / 4;
+            let text = signed(longest).unwrap();
+            assert!(SignedText::parse(kind, &text).is_ok());
+            let refused = signed(longest + 1);
+            let Err(JwsError::TooLarge { len, max }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert!(len > max && len < max + 3, "{len} {max}");
+        }
+    }
 }

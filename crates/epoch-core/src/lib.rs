@@ -16,6 +16,7 @@
 mod barrier;
 mod bundle;
 mod bundle_error;
+mod bundle_terms;
 mod cached_verifier;
 mod certificate;
 mod decide;
@@ -28,6 +29,7 @@ mod id;
 mod intent;
 mod json;
 mod jws;
+mod jws_error;
 mod keys;
 mod name;
 mod pin;
@@ -55,11 +57,9 @@ mod mutation;
 mod testing;
 
 pub use barrier::{Barrier, BarrierError, Receipt};
-pub use bundle::{
-    BUNDLE_AGE_S, BUNDLE_BYTES_MAX, BUNDLE_KEYS_MAX, BUNDLE_LIFETIME_S, BUNDLE_NODES_MAX, Bundle,
-    BundleKey, BundleRank, BundleTerms,
-};
+pub use bundle::{BUNDLE_BYTES_MAX, BUNDLE_KEYS_MAX, BUNDLE_NODES_MAX, Bundle, BundleKey};
 pub use bundle_error::BundleError;
+pub use bundle_terms::{BUNDLE_AGE_S, BUNDLE_LIFETIME_S, BundleRank, BundleTerms};
 pub use cached_verifier::{CACHED_BYTES_MAX, CACHED_CERTIFICATES_MAX, CachedVerifier};
 pub use certificate::{
     AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Certificate, Claims, ClaimsError, Grant, JTI_BYTES_MAX,
@@ -76,7 +76,8 @@ pub use id::{
     Position, RequestId, SessionHash, SessionId,
 };
 pub use intent::{INTENT_ID_BYTES_MAX, Intent, IntentId, IntentRecord, PayloadDigest};
-pub use jws::{JwsError, PARTS_MAX, Signature, TextKind, compose};
+pub use jws::{PARTS_MAX, Signature, TextKind, compose};
+pub use jws_error::JwsError;
 pub use keys::{
     JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeyId, KeySet, KeySetError, VerifyingKey, VerifyingKeyError,
 };

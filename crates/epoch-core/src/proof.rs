@@ -17,7 +17,8 @@ use crate::certificate::Certificate;
 use crate::fields::{number, object, text};
 use crate::id::sha256;
 use crate::json;
-use crate::jws::{JwsError, demand_type, only_members};
+use crate::jws::{demand_type, only_members};
+use crate::jws_error::JwsError;
 use crate::proof_error::ProofError;
 use crate::thumbprint::HolderJwk;
 

@@ -1,7 +1,7 @@
 //! Why a proof of possession is refused.
 
 use crate::fields::FieldError;
-use crate::jws::JwsError;
+use crate::jws_error::JwsError;
 use crate::proof::{PROOF_BYTES_MAX, PROOF_JTI_BYTES_MAX};
 use crate::thumbprint::{HolderJwkError, Thumbprint};
 

@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::certificate::{Claims, ClaimsError};
-use crate::jws::{JwsError, Signature, TextKind};
+use crate::jws::{Signature, TextKind};
+use crate::jws_error::JwsError;
 use crate::keys::{KeyId, VerifyingKey};
 use crate::statement::Statement;
 

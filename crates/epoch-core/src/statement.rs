@@ -7,7 +7,8 @@ use crate::certificate::{JTI_BYTES_MAX, Validity, issuer};
 use crate::fields::{self, FieldError, number, object, only_members, text};
 use crate::id::{ClusterId, EPOCH_EXCLUSIVE_MAX};
 use crate::json;
-use crate::jws::{JwsError, SignedText, TextKind};
+use crate::jws::{SignedText, TextKind};
+use crate::jws_error::JwsError;
 use crate::keys::KeyId;
 use crate::pin::Pin;
 

@@ -12,6 +12,7 @@ use crate::fields::{FieldError, text};
 use crate::id::{IdError, sha256};
 use crate::json;
 use crate::jws;
+use crate::jws_error::JwsError;
 
 /// Longest JWK of a holder, in bytes; a longer one is refused before it is parsed.
 pub const HOLDER_JWK_BYTES_MAX: usize = 2 * 1024;
@@ -157,7 +158,7 @@ impl HolderJwk {
     }
 
     /// Whether `signature` (base64url) is by this key over `signed`.
-    pub(crate) fn check(&self, signed: &str, signature: &str) -> Result<bool, jws::JwsError> {
+    pub(crate) fn check(&self, signed: &str, signature: &str) -> Result<bool, JwsError> {
         jws::check(&self.key, self.algorithm, signed, signature)
     }
 }

@@ -1,8 +1,8 @@
 //! Why a bundle or statement is not adopted.
 
-use crate::bundle::BundleRank;
+use crate::bundle_terms::BundleRank;
 use crate::id::ClusterId;
-use crate::jws::JwsError;
+use crate::jws_error::JwsError;
 use crate::keys::KeyId;
 
 /// Why a bundle is not to be trusted. Each variant is one check.

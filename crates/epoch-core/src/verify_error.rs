@@ -3,7 +3,7 @@
 use crate::certificate::ClaimsError;
 use crate::fields::FieldError;
 use crate::id::{Epoch, Incarnation};
-use crate::jws::JwsError;
+use crate::jws_error::JwsError;
 use crate::keys::KeyId;
 use crate::name::NameError;
 use crate::reason::Reason;
