@@ -4,8 +4,9 @@
 //! Everything here is synchronous and deterministic: no async, no network, no clock, no
 //! randomness. The time is an argument wherever it matters, so a verdict can be reproduced.
 //!
-//! A resource holds a [`Verifier`] (the cluster's id and public keys), turns a token into a
-//! [`Certificate`] with it, and lets [`decide`] judge each write inside its own atomic step.
+//! A resource holds a [`Verifier`] (public keys, from a plain key set or from trust bundles that
+//! lead back to a pinned root), turns a token into a [`Certificate`] with it, and lets [`decide`]
+//! judge each write inside its own atomic step.
 
 #![deny(
     clippy::indexing_slicing,

@@ -48,18 +48,21 @@ fn a_refused_certificate_is_not_remembered() {
 
 #[test]
 fn a_hit_is_compared_whole() {
-    let cached = cached();
     let text = certificate(&[1], 42);
-    let hash = cached.hasher.hash(certificate(&[1], 43).as_bytes());
-    let certificate_42 = Arc::new(cached.verifier().verify(&text, NOW_MS).unwrap());
-    // As if the two had one hash: in each half.
-    cached.state().insert(hash, text.into(), certificate_42);
-    for _half in 0..2 {
-        let found = cached.verify(&certificate(&[1], 43), NOW_MS).unwrap();
-        assert_eq!(found.epoch().get(), 43);
+    let other = certificate(&[1], 43);
+    for in_old_half in [false, true] {
+        let cached = cached();
+        let certificate_42 = Arc::new(cached.verifier().verify(&text, NOW_MS).unwrap());
+        // As if the two had one hash.
+        let hash = cached.hasher.hash(other.as_bytes());
         let mut state = cached.state();
-        let young = std::mem::take(&mut state.young);
-        state.old = young;
+        state.insert(hash, text.as_str().into(), certificate_42);
+        if in_old_half {
+            state.old = std::mem::take(&mut state.young);
+        }
+        drop(state);
+        let found = cached.verify(&other, NOW_MS).unwrap();
+        assert_eq!(found.epoch().get(), 43, "in the old half: {in_old_half}");
     }
 }
 
