@@ -137,6 +137,8 @@ impl Trust {
                 Some(last) if !adopted && signed.bundle().rank() <= last.rank() => {
                     let rank = last.rank();
                     if signed.bundle().rank() == rank && signed.bundle() != last {
+                        // An alarm takes more than a text that anybody could make up.
+                        signed.check_known(&self.pin.root)?;
                         return Err(TrustError::Fork { rank });
                     }
                     continue;

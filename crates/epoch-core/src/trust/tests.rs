@@ -99,6 +99,11 @@ fn a_fork_is_refused() {
     let fork = signed_bundle(&[1, 2], &other);
     let refused = trust.adopt(std::slice::from_ref(&fork));
     assert_eq!(refused, Err(TrustError::Fork { rank }));
+    let mut signatures = fork.signatures().to_vec();
+    signatures[0].1[3] ^= 1;
+    let made_up = SignedBundle::from_parts(fork.payload().to_owned(), signatures).unwrap();
+    let refused = trust.adopt(&[made_up]);
+    assert!(matches!(refused, Err(TrustError::Jws(_))), "{refused:?}");
     let onward = other.next(NOW_S + 120, bundle_keys(&[(1, 1)])).unwrap();
     let refused = trust.adopt(&[fork, signed_bundle(&[1], &onward)]);
     assert_eq!(refused, Err(TrustError::Fork { rank }));
