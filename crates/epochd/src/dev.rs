@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 
-use crate::init::{Ports, on_one_host, write_seeds};
+use crate::init::{PeerCa, Ports, on_one_host, write_seeds};
 use crate::seed::Seed;
 use crate::server::Server;
 use crate::settings::{Settings, Tuning};
@@ -68,8 +68,10 @@ impl Dev {
                 admin_listen: None,
                 timing: args.tuning.timing()?,
                 storage: args.tuning.storage()?,
+                tls: None,
+                allow_plaintext: false,
             };
-            servers.push(Server::start(&settings).await?);
+            servers.push(Server::start(&settings, None).await?);
         }
         Ok(Self {
             servers,
@@ -101,7 +103,12 @@ fn node_folders(folder: &Path, ports: Ports) -> anyhow::Result<Vec<PathBuf>> {
         .collect();
     if !folders.iter().all(|folder| Seed::exists(folder)) {
         // Some but not all: refused by name, since a new seed would be another cluster's.
-        return write_seeds(folder, &on_one_host(HOST, NODES, ports)?);
+        return write_seeds(
+            folder,
+            &on_one_host(HOST, NODES, ports)?,
+            &PeerCa::default(),
+            false,
+        );
     }
     if let Some(first) = folders.first() {
         let made = Seed::read(first)?.addresses();

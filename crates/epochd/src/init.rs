@@ -1,4 +1,4 @@
-//! Making a cluster: one seed folder for each of its first nodes.
+//! Making a cluster: a folder for each of its first nodes, with its seed and its certificate.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use epoch_core::{ClusterId, Incarnation, NodeId};
 use uuid::Uuid;
 
 use crate::seed::{Addresses, Seed};
+use crate::tls::{self, CA_KEY_FILE, DevCertificates, PeerCertificates};
 
 /// First voters at most.
 const NODES_MAX: u16 = 9;
@@ -63,6 +64,16 @@ pub struct InitArgs {
     /// One node with its addresses: ID=CLIENT,PEER,ADMIN, each host:port. Once for each node.
     #[arg(long, value_name = "ID=CLIENT,PEER,ADMIN", value_parser = parse_node)]
     pub node: Vec<(NodeId, Addresses)>,
+    #[command(flatten)]
+    #[expect(
+        missing_docs,
+        reason = "a doc comment here would become the command's help"
+    )]
+    pub ca: PeerCa,
+    /// Make certificates for clients as well, to try TLS out: a CA, one certificate for each
+    /// node's client and metrics addresses, and one for an operator.
+    #[arg(long)]
+    pub dev_certs: bool,
 }
 
 fn parse_node(text: &str) -> Result<(NodeId, Addresses), String> {
@@ -112,13 +123,26 @@ pub fn on_one_host(
         .collect()
 }
 
-/// Writes a seed folder for each node; its path.
+/// A CA that there is, which signs the nodes' certificates.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PeerCa {
+    /// Sign the nodes' certificates with this CA, instead of a new one: its certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "peer_ca_key")]
+    pub peer_ca_cert: Option<PathBuf>,
+    /// That CA's private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "peer_ca_cert")]
+    pub peer_ca_key: Option<PathBuf>,
+}
+
+/// Writes a folder for each node, with its seed and its certificate; its path.
 ///
 /// # Errors
-/// A folder has a seed already, or cannot be written.
+/// A folder has a seed or certificates already, or cannot be written; or the CA cannot be used.
 pub fn write_seeds(
     out: &Path,
     nodes: &BTreeMap<NodeId, Addresses>,
+    ca: &PeerCa,
+    dev_certs: bool,
 ) -> anyhow::Result<Vec<PathBuf>> {
     let folder = |id: &NodeId| out.join(format!("node{id}"));
     // Before the first is written: half a cluster helps nobody.
@@ -132,23 +156,40 @@ pub fn write_seeds(
             used.display()
         );
     }
+    if let Some(taken) = nodes
+        .keys()
+        .map(|id| folder(id).join(tls::FOLDER))
+        .find(|folder| folder.exists())
+    {
+        bail!(
+            "{} has certificates already; init never overwrites them: choose another folder",
+            taken.display()
+        );
+    }
     let cluster_id = ClusterId(Uuid::new_v4());
     let incarnation = Incarnation(Uuid::now_v7());
+    let peers = PeerCertificates::begin(out, cluster_id, ca)?;
+    let clients = dev_certs.then(|| DevCertificates::begin(out)).transpose()?;
     nodes
-        .keys()
-        .map(|id| {
+        .iter()
+        .map(|(id, addresses)| {
             let path = folder(id);
+            peers.write(*id, &path)?;
+            if let Some(clients) = &clients {
+                clients.write(addresses, &path)?;
+            }
+            // Last: what has a seed is whole.
             Seed::new(cluster_id, incarnation, *id, nodes.clone()).write(&path)?;
             Ok(path)
         })
         .collect()
 }
 
-/// Runs `epochd init`; the folders written.
+/// Runs `epochd init`; the folders written, and where the key of a new peer CA is.
 ///
 /// # Errors
 /// The nodes do not make a cluster, or a folder cannot be written.
-pub fn run(args: &InitArgs) -> anyhow::Result<Vec<PathBuf>> {
+pub fn run(args: &InitArgs) -> anyhow::Result<Made> {
     let nodes = if args.node.is_empty() {
         on_one_host(&args.host, args.nodes, args.ports)?
     } else {
@@ -171,7 +212,21 @@ pub fn run(args: &InitArgs) -> anyhow::Result<Vec<PathBuf>> {
             pair[0]
         );
     }
-    write_seeds(&args.out, &nodes)
+    let folders = write_seeds(&args.out, &nodes, &args.ca, args.dev_certs)?;
+    let is_new = args.ca.peer_ca_cert.is_none();
+    Ok(Made {
+        folders,
+        ca_key: is_new.then(|| args.out.join(CA_KEY_FILE)),
+    })
+}
+
+/// What `epochd init` made.
+#[derive(Debug)]
+pub struct Made {
+    /// The nodes' folders.
+    pub folders: Vec<PathBuf>,
+    /// The key of the new CA.
+    pub ca_key: Option<PathBuf>,
 }
 
 #[cfg(test)]
@@ -203,7 +258,7 @@ mod tests {
             admin_port: Some(21),
         };
         let nodes = on_one_host("127.0.0.1", 3, ports).unwrap();
-        let folders = write_seeds(out.path(), &nodes).unwrap();
+        let folders = write_seeds(out.path(), &nodes, &PeerCa::default(), false).unwrap();
         let seeds: Vec<_> = folders
             .iter()
             .map(|folder| Seed::read(folder).unwrap())
@@ -218,7 +273,7 @@ mod tests {
                 .all(|seed| seed.cluster_id == seeds[0].cluster_id)
         );
         assert!(seeds.iter().all(|seed| seed.nodes == nodes));
-        assert!(write_seeds(out.path(), &nodes).is_err());
+        assert!(write_seeds(out.path(), &nodes, &PeerCa::default(), false).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - [`node`]: what a node does besides: batching, leases, leadership, leadership checks.
 //! - [`watch`]: the latest events of grants, and who waits for more.
 //! - [`api`]: the calls, over gRPC and JSON.
+//! - [`tls`]: who is at the other end of a connection.
 //! - [`server`]: the listeners. [`init`], [`dev`]: making and running clusters.
 #![cfg_attr(test, allow(clippy::indexing_slicing, reason = "tests may panic"))]
 #![allow(
@@ -24,6 +25,7 @@ mod raft;
 mod seed;
 pub mod server;
 pub mod settings;
+mod tls;
 mod watch;
 
 pub use seed::Addresses;

@@ -82,8 +82,18 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
     match cli.command {
         Command::Init(args) => {
-            for folder in init::run(&args)? {
+            let made = init::run(&args)?;
+            for folder in made.folders {
                 say(&folder.display().to_string())?;
+            }
+            if let Some(key) = made.ca_key {
+                // The folders are made, whoever hears of it.
+                drop(writeln!(
+                    std::io::stderr(),
+                    "{} signs the certificates that nodes accept each other by: keep it offline, \
+                     and give no node a copy. It is needed to renew them.",
+                    key.display()
+                ));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -124,9 +134,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             };
             let settings = args.node.over(file).settings()?;
             let mut stopping = pin!(stop_signal()?);
+            let hangup = signal(SignalKind::hangup())?;
             // Stopped while it starts, it may end anywhere, as in a crash.
             let server = tokio::select! {
-                started = Server::start(&settings) => started?,
+                started = Server::start(&settings, Some(hangup)) => started?,
                 () = &mut stopping => return Ok(ExitCode::SUCCESS),
             };
             tracing::info!(client = %server.client_address(), "up");

@@ -47,6 +47,8 @@ pub(crate) struct Metrics {
     pub(crate) purged_index: Gauge,
     /// 1 when this node's disk was wiped or rolled back.
     pub(crate) disk_lost: Gauge,
+    /// Connections that were refused in the TLS handshake, or did not finish it.
+    pub(crate) handshakes_failed: Counter,
     refusals: Vec<(Reason, Counter)>,
 }
 
@@ -94,6 +96,10 @@ impl Metrics {
             grants: counter("epochd_grants_total", "New grants applied"),
             sessions_expired: counter("epochd_sessions_expired_total", "Sessions that ran out"),
             certificates: counter("epochd_certificates_total", "Certificates signed"),
+            handshakes_failed: counter(
+                "epochd_tls_handshakes_failed_total",
+                "Connections refused in the TLS handshake, or that did not finish it",
+            ),
             snapshot_index: gauge(
                 "epochd_snapshot_index",
                 "The log index of the newest snapshot",

@@ -8,22 +8,22 @@ use anyhow::Context as _;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
-use tonic::transport::server::TcpIncoming;
 
 use crate::api::{self, Api, Origin};
 use crate::node::Node;
-use crate::settings::Settings;
+use crate::seed::Seed;
+use crate::settings::{Settings, SettingsError};
+use crate::tls::{self, ClientTls, Terms};
 
 /// Requests under way on one connection of a client at most.
 const CLIENT_STREAMS_MAX: u32 = 1_024;
 /// And on one of a peer, which passes on what many clients ask: as many as there can be waits there
 /// to a queue, and more.
 const PEER_STREAMS_MAX: u32 = 100_000;
-/// How soon a connection is found to be dead that says nothing.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a stop waits for connections to end by themselves.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
@@ -38,14 +38,24 @@ pub struct Server {
 
 impl Server {
     /// Starts the node of a data folder. It serves once it has found a leader or become one.
+    /// `hangup` asks it to read its certificates again; it does so by itself when they change.
     ///
     /// # Errors
-    /// The folder has no seed, is in use, or does not open; or an address cannot be listened on.
-    pub async fn start(settings: &Settings) -> anyhow::Result<Self> {
+    /// The folder has no seed, is in use, or does not open; an address cannot be listened on;
+    /// certificates are missing or cannot be used.
+    pub async fn start(settings: &Settings, hangup: Option<Signal>) -> anyhow::Result<Self> {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
+        let own = Seed::read(&settings.data_dir)?.addresses();
+        let tls = ClientTls::open(settings.tls.as_ref(), &settings.data_dir)?;
+        if tls.is_plaintext() {
+            let client = settings.client_listen.as_ref().unwrap_or(&own.client);
+            let admin = settings.admin_listen.as_ref().unwrap_or(&own.admin);
+            for address in [client, admin] {
+                plaintext_is_fit(address, settings.allow_plaintext).await?;
+            }
+        }
         let node = Node::start(settings, &tasks, &stop).await?;
-        let own = node.seed.addresses();
         let listen = async |given: &Option<String>, own: &str| {
             let (address, source) = match given {
                 Some(address) => (address.as_str(), "its settings"),
@@ -69,9 +79,10 @@ impl Server {
             stop,
             client_address,
         };
+        server.watch_certificates(&tls, hangup);
         server.serve_peers(peer);
-        server.serve_clients(client).await?;
-        server.serve_admin(admin);
+        server.serve_clients(client, tls.clone())?;
+        server.serve_admin(admin, tls);
         server.tasks.close();
         Ok(server)
     }
@@ -99,10 +110,11 @@ impl Server {
         let api = Api::new(Arc::clone(&self.node), Origin::Peer);
         let routes = Routes::new(self.node.consensus.peer_service(public_key));
         let routes = api::admit_peer_calls(&api, routes);
-        self.serve("peer", listener, routes, PEER_STREAMS_MAX);
+        let tls = self.node.consensus.tls().clone();
+        self.serve("peer", listener, tls, routes, PEER_STREAMS_MAX);
     }
 
-    async fn serve_clients(&self, listener: TcpListener) -> anyhow::Result<()> {
+    fn serve_clients(&self, listener: TcpListener, tls: ClientTls) -> anyhow::Result<()> {
         let api = Api::new(Arc::clone(&self.node), Origin::Client);
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(epoch_proto::PUBLIC_DESCRIPTORS)
@@ -120,15 +132,21 @@ impl Server {
         let routes = api::public_routes(&api, Routes::new(reflection).add_service(health));
         let router = api::router(api, routes.prepare().into_axum_router());
         let routes = Routes::from(router);
-        self.serve("client", listener, routes, CLIENT_STREAMS_MAX);
+        self.serve("client", listener, tls, routes, CLIENT_STREAMS_MAX);
         Ok(())
     }
 
-    fn serve(&self, name: &'static str, listener: TcpListener, routes: Routes, streams_max: u32) {
+    fn serve(
+        &self,
+        name: &'static str,
+        listener: TcpListener,
+        terms: impl Terms,
+        routes: Routes,
+        streams_max: u32,
+    ) {
         let stop = self.stop.clone();
-        let incoming = TcpIncoming::from(listener)
-            .with_nodelay(Some(true))
-            .with_keepalive(Some(TCP_KEEPALIVE));
+        let failed = self.node.metrics.handshakes_failed.clone();
+        let incoming = tls::incoming(name, listener, terms, failed);
         self.tasks.spawn(async move {
             let served = tonic::transport::Server::builder()
                 .accept_http1(true)
@@ -144,17 +162,48 @@ impl Server {
         });
     }
 
-    fn serve_admin(&self, listener: TcpListener) {
+    fn serve_admin(&self, listener: TcpListener, tls: ClientTls) {
         let metrics = self.node.metrics.clone();
         let router = Router::new().route("/metrics", get(move || async move { metrics.render() }));
+        let routes = Routes::from(router);
+        self.serve("admin", listener, tls, routes, CLIENT_STREAMS_MAX);
+    }
+
+    fn watch_certificates(&self, clients: &ClientTls, hangup: Option<Signal>) {
+        let mut watched = vec![self.node.consensus.tls().reload()];
+        watched.extend(clients.reload());
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
-            let serving = axum::serve(listener, router);
-            if let Err(error) = serving.with_graceful_shutdown(stop.cancelled_owned()).await {
-                crate::fatal::stop(&format!("the admin listener has ended: {error}"));
+            tokio::select! {
+                () = tls::watch(watched, hangup) => {}
+                () = stop.cancelled() => {}
             }
         });
     }
+}
+
+/// Whether clients or metrics may be served in plaintext at this address: where only this host
+/// reaches it, or it is said to be wanted.
+async fn plaintext_is_fit(address: &str, allowed: bool) -> anyhow::Result<()> {
+    let resolved = tokio::net::lookup_host(address).await;
+    let mut resolved = resolved.with_context(|| format!("{address} cannot be listened on"))?;
+    if resolved.all(|address| address.ip().is_loopback()) {
+        return Ok(());
+    }
+    if allowed {
+        tracing::warn!(
+            address,
+            "serving in plaintext where others than this host can reach it: whoever is on the way \
+             reads session ids and certificates, and can act on them"
+        );
+        return Ok(());
+    }
+    anyhow::bail!(SettingsError(format!(
+        "{address} can be reached from other hosts, and there is no certificate to serve with: give \
+         --tls-cert and --tls-key (or [tls] in the settings file, or tls/server.pem and \
+         tls/server-key.pem in the data folder), or listen on 127.0.0.1. --allow-plaintext serves \
+         without TLS, for where something else keeps others out"
+    )))
 }
 
 /// Keeps the standard health service in step with `/readyz`. Never ends.

@@ -12,7 +12,7 @@ use crate::raft::{QUIET, SILENCE_AFTER};
 /// Settings that cannot be, or do not fit together.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct SettingsError(String);
+pub struct SettingsError(pub(crate) String);
 
 /// Where a node listens and keeps its data, and how it keeps time. Every part is optional in the
 /// file and on the command line.
@@ -31,11 +31,45 @@ pub struct NodeArgs {
     /// Listen here for metrics (host:port).
     #[arg(long, env = "EPOCHD_ADMIN_LISTEN", value_name = "ADDR")]
     pub admin_listen: Option<String>,
+    /// Serve clients and metrics in plaintext also where others than this host can reach them.
+    #[arg(
+        long,
+        env = "EPOCHD_ALLOW_PLAINTEXT",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub allow_plaintext: Option<bool>,
+    // A doc comment here would become the command's help.
+    #[command(flatten)]
+    #[serde(default)]
+    #[expect(missing_docs, reason = "see the comment above")]
+    pub tls: TlsArgs,
     // A doc comment here would become the command's help.
     #[command(flatten)]
     #[serde(default)]
     #[expect(missing_docs, reason = "see the comment above")]
     pub tuning: Tuning,
+}
+
+/// TLS of the listeners for clients and metrics. (Between nodes it needs no settings.)
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsArgs {
+    /// The certificate for clients and metrics, with its chain (PEM) [default: tls/server.pem in
+    /// the data folder, if it is there].
+    #[arg(long = "tls-cert", env = "EPOCHD_TLS_CERT", value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// The certificate's key (PEM, unencrypted).
+    #[arg(long = "tls-key", env = "EPOCHD_TLS_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// The CAs whose certificates clients may show (PEM); none are asked for without.
+    #[arg(
+        long = "tls-client-ca",
+        env = "EPOCHD_TLS_CLIENT_CA",
+        value_name = "FILE"
+    )]
+    pub client_ca: Option<PathBuf>,
 }
 
 /// What rarely needs to be set.
@@ -85,6 +119,21 @@ pub struct Settings {
     pub timing: Timing,
     /// What is kept on the disk.
     pub storage: Storage,
+    /// The certificates for clients and metrics; without, those in the data folder.
+    pub tls: Option<TlsFiles>,
+    /// Plaintext also where others than this host can reach it.
+    pub allow_plaintext: bool,
+}
+
+/// Where the certificates for clients and metrics are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, with its chain.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The CAs of clients' certificates; none are asked for without.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// How large what is on the disk becomes, in bytes.
@@ -121,6 +170,12 @@ impl NodeArgs {
             client_listen: self.client_listen.or(file.client_listen),
             peer_listen: self.peer_listen.or(file.peer_listen),
             admin_listen: self.admin_listen.or(file.admin_listen),
+            allow_plaintext: self.allow_plaintext.or(file.allow_plaintext),
+            tls: TlsArgs {
+                cert: self.tls.cert.or(file.tls.cert),
+                key: self.tls.key.or(file.tls.key),
+                client_ca: self.tls.client_ca.or(file.tls.client_ca),
+            },
             tuning: Tuning {
                 heartbeat_ms: self.tuning.heartbeat_ms.or(file.tuning.heartbeat_ms),
                 election_ms: self.tuning.election_ms.or(file.tuning.election_ms),
@@ -139,7 +194,8 @@ impl NodeArgs {
     /// Fills in the defaults and checks how the settings fit together.
     ///
     /// # Errors
-    /// No data folder, a size out of bounds, or times that do not fit.
+    /// No data folder, a certificate without its key, a size out of bounds, or times that do not
+    /// fit.
     pub fn settings(self) -> Result<Settings, SettingsError> {
         let Some(data_dir) = self.data_dir else {
             return Err(SettingsError(
@@ -154,7 +210,36 @@ impl NodeArgs {
             admin_listen: self.admin_listen,
             timing: self.tuning.timing()?,
             storage: self.tuning.storage()?,
+            tls: self.tls.files()?,
+            allow_plaintext: self.allow_plaintext.unwrap_or(false),
         })
+    }
+}
+
+impl TlsArgs {
+    /// Certificate and key, if they are given.
+    ///
+    /// # Errors
+    /// Only some of what belongs together is given.
+    pub fn files(self) -> Result<Option<TlsFiles>, SettingsError> {
+        match (self.cert, self.key, self.client_ca) {
+            (Some(cert), Some(key), client_ca) => Ok(Some(TlsFiles {
+                cert,
+                key,
+                client_ca,
+            })),
+            (None, None, None) => Ok(None),
+            (None, None, Some(_)) => Err(SettingsError(
+                "client_ca is given without cert and key: give all three (--tls-cert, --tls-key, \
+                 --tls-client-ca, or [tls] in the file)"
+                    .to_owned(),
+            )),
+            (Some(_), None, _) | (None, Some(_), _) => Err(SettingsError(
+                "certificate and key belong together: give both (--tls-cert and --tls-key, or cert \
+                 and key under [tls] in the file)"
+                    .to_owned(),
+            )),
+        }
     }
 }
 
@@ -248,6 +333,17 @@ mod tests {
             let text = format!("data_dir = '/d'\n[tuning]\n{text}");
             assert!(parse(&text).settings().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_certificate_is_given_with_its_key() {
+        let settings = |text: &str| parse(&format!("data_dir = '/d'\n[tls]\n{text}")).settings();
+        let whole = settings("cert = '/c'\nkey = '/k'").unwrap();
+        assert_eq!(whole.tls.unwrap().key, PathBuf::from("/k"));
+        for part in ["cert = '/c'", "key = '/k'", "client_ca = '/a'"] {
+            assert!(settings(part).is_err(), "{part}");
+        }
+        assert_eq!(settings("").unwrap().tls, None);
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Contact {
         }
     }
 
-    /// A peer has refused a ping: it is not of this cluster, or not who it should be.
+    /// A peer has refused a ping, or is refused: it is not of this cluster, or not who it should be.
     pub(crate) fn refused(&self, peer: NodeId, why: &str) {
         let mut inner = self.lock();
         if inner.refusing.insert(peer) {
@@ -183,7 +183,7 @@ impl Contact {
                 node = inner.me,
                 peer,
                 why,
-                "a peer refuses this node: check its seed"
+                "this node and a peer do not accept each other: check the seeds and certificates of both"
             );
         }
     }

@@ -14,6 +14,7 @@ use super::peer_service::receive;
 use super::snapshots::{Snapshots, StoredSnapshot};
 use super::types::SnapshotMeta;
 use crate::seed::Addresses;
+use crate::tls::PeerTls;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -41,6 +42,7 @@ enum FetchError {
 /// the disk. Asks the members in turn until one has it, and never gives up by itself.
 pub(crate) async fn fetch_snapshot(
     identity: Identity,
+    tls: &PeerTls,
     members: &BTreeMap<NodeId, Addresses>,
     snapshots: &Snapshots,
     at_least: u64,
@@ -55,7 +57,7 @@ pub(crate) async fn fetch_snapshot(
         }
         let peers = members.iter().filter(|(peer, _)| **peer != identity.me);
         for (peer, addresses) in peers {
-            let fetching = fetch_from(identity, *peer, &addresses.peer, snapshots, at_least);
+            let fetching = fetch_from(identity, tls, *peer, &addresses.peer, snapshots, at_least);
             let fetched = tokio::time::timeout(SNAPSHOT_TIMEOUT, fetching).await;
             let why = match fetched.unwrap_or(Err(FetchError::Elapsed)) {
                 Ok(stored) => {
@@ -82,13 +84,14 @@ pub(crate) async fn fetch_snapshot(
 
 async fn fetch_from(
     identity: Identity,
+    tls: &PeerTls,
     peer: NodeId,
     address: &str,
     snapshots: &Snapshots,
     at_least: u64,
 ) -> Result<StoredSnapshot, FetchError> {
-    let mut client =
-        PeerServiceClient::new(connect(address)?).max_decoding_message_size(PEER_MESSAGE_BYTES_MAX);
+    let mut client = PeerServiceClient::new(connect(tls, peer, address)?)
+        .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX);
     let body = postcard::to_stdvec(&at_least).map_err(FetchError::Request)?;
     let envelope = identity.envelope(peer, body.into());
     let parts = client.fetch_snapshot(envelope).await.map_err(Box::new)?;
@@ -114,7 +117,7 @@ async fn fetch_from(
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_node::{TestNode, identity};
+    use super::super::test_node::{TestNode, identity, tls};
     use super::super::types::Position;
     use super::*;
 
@@ -124,7 +127,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
         let address = &peer.addresses.peer;
-        let fetched = fetch_from(identity(ME), peer.id, address, &snapshots, at_least).await;
+        let fetched = fetch_from(
+            identity(ME),
+            &tls(ME),
+            peer.id,
+            address,
+            &snapshots,
+            at_least,
+        )
+        .await;
         if fetched.is_err() {
             assert!(snapshots.newest().is_none());
             let left = std::fs::read_dir(folder.path()).unwrap().count();
@@ -149,7 +160,7 @@ mod tests {
         ]);
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
-        let stored = fetch_snapshot(identity(ME), &members, &snapshots, 7_000).await;
+        let stored = fetch_snapshot(identity(ME), &tls(ME), &members, &snapshots, 7_000).await;
         assert_eq!(
             stored.meta().last_log_id.map(|last| last.index),
             Some(7_000)
@@ -168,7 +179,8 @@ mod tests {
         let members = BTreeMap::from([(peer.id, peer.addresses.clone())]);
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
-        let fetching = fetch_snapshot(identity(ME), &members, &snapshots, 5);
+        let tls = tls(ME);
+        let fetching = fetch_snapshot(identity(ME), &tls, &members, &snapshots, 5);
         let mut fetching = Box::pin(fetching);
         let early = tokio::time::timeout(PAUSE_FIRST, &mut fetching).await;
         assert!(early.is_err(), "there was none");
@@ -217,7 +229,7 @@ mod tests {
         let mut stranger = identity(ME);
         stranger.cluster_id.0 = uuid::Uuid::from_u128(99);
         let address = &peer.addresses.peer;
-        let refused = fetch_from(stranger, peer.id, address, &snapshots, 7).await;
+        let refused = fetch_from(stranger, &tls(ME), peer.id, address, &snapshots, 7).await;
         let refused = refused.unwrap_err();
         assert!(refused.to_string().contains("another cluster"), "{refused}");
     }

@@ -6,6 +6,7 @@ use epoch_proto::raft::Envelope;
 use tonic::Status;
 
 use super::types::ProcessId;
+use crate::tls::PeerName;
 
 /// What every peer message says of its sender.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,22 @@ impl Identity {
             to,
             body,
             process: self.process.0,
+        }
+    }
+
+    /// Whether an envelope is for this node, and from the one whose certificate `sender` is.
+    pub(crate) fn check_from(
+        &self,
+        sender: Option<&PeerName>,
+        envelope: &Envelope,
+    ) -> Result<(), Status> {
+        self.check(envelope)?;
+        if sender.is_some_and(|sender| sender.node == envelope.from) {
+            Ok(())
+        } else {
+            Err(Status::permission_denied(
+                "the certificate is not of the node that the message says it is from",
+            ))
         }
     }
 

@@ -68,6 +68,7 @@ use self::upkeep::Upkeep;
 use crate::metrics::Metrics;
 use crate::seed::{Addresses, Seed};
 use crate::settings::{Storage, Timing};
+use crate::tls::{PeerName, PeerTls, TlsError};
 
 /// The one Raft group there is.
 pub(crate) const GROUP: u32 = 0;
@@ -93,6 +94,8 @@ pub(crate) enum StartError {
     Meta(#[from] postcard::Error),
     #[error(transparent)]
     Owner(#[from] OwnerError),
+    #[error("it cannot speak to the other nodes")]
+    Tls(#[from] TlsError),
     #[error("what is remembered of the peers cannot be used")]
     Memory(#[from] MemoryError),
     #[error("heartbeat and election times do not fit: {0}")]
@@ -176,6 +179,11 @@ impl Consensus {
             process: ProcessId::draw(),
         };
         let owner = OwnerCheck::begin(folder, &seed)?;
+        let name = PeerName {
+            cluster_id: seed.cluster_id,
+            node: seed.node,
+        };
+        let tls = PeerTls::open(folder, name)?;
         let Recovered {
             log,
             snapshots,
@@ -183,7 +191,7 @@ impl Consensus {
             state,
             meta,
             ..
-        } = recovered(folder, &seed, identity, storage).await?;
+        } = recovered(folder, &seed, identity, &tls, storage).await?;
         let applied = meta.as_ref().map(snapshots::applied_of).transpose()?;
         let log = LogStore::new(log, seed.node, metrics.clone());
         owner.finish(log.was_new(), applied.is_some())?;
@@ -214,6 +222,7 @@ impl Consensus {
             contact.clone(),
             introductions.clone(),
             snapshots.clone(),
+            tls,
         );
         let config = Arc::new(config(&seed, timing)?);
         let raft = Raft::new(seed.node, config, peers.clone(), log.clone(), machine)
@@ -263,6 +272,11 @@ impl Consensus {
 
     pub(crate) fn contact(&self) -> &Contact {
         &self.contact
+    }
+
+    /// What new connections between nodes go by.
+    pub(crate) fn tls(&self) -> &PeerTls {
+        self.peers.tls()
     }
 
     /// The channel to a member's peer listener.
@@ -480,6 +494,7 @@ async fn recovered(
     folder: &Path,
     seed: &Seed,
     identity: Identity,
+    tls: &PeerTls,
     storage: Storage,
 ) -> Result<Recovered, StartError> {
     let options = LogOptions {
@@ -510,7 +525,7 @@ async fn recovered(
             "no state on this disk reaches the log: fetching a peer's snapshot"
         );
         let snapshots = Snapshots::new(short.snapshots);
-        fetch::fetch_snapshot(identity, &seed.nodes, &snapshots, short.purged).await;
+        fetch::fetch_snapshot(identity, tls, &seed.nodes, &snapshots, short.purged).await;
     }
 }
 

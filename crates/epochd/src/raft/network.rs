@@ -32,29 +32,33 @@ use super::snapshots::Snapshots;
 use super::types::{LogId, ProcessId, TypeConfig, Vote, leadership, without_own_leadership};
 use crate::clock;
 use crate::seed::Addresses;
+use crate::tls::{PeerConnector, PeerTls};
 
 /// Largest message between nodes: `max_payload_entries` entries of a batch's largest size.
 pub(crate) const PEER_MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// A partition kills streams without a word: a connection that does not answer for twice this
 /// long is made anew.
 const PEER_KEEPALIVE: Duration = Duration::from_millis(250);
-const PEER_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 const PING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A snapshot of the largest state, over a slow network.
 pub(crate) const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A channel to a peer listener; connects when first used.
+/// A channel to the peer listener of `node`, and of nobody else; connects when first used.
 ///
 /// # Errors
 /// The address is not one.
-pub(crate) fn connect(address: &str) -> Result<Channel, tonic::transport::Error> {
+pub(crate) fn connect(
+    tls: &PeerTls,
+    node: NodeId,
+    address: &str,
+) -> Result<Channel, tonic::transport::Error> {
+    let connector = PeerConnector::new(tls.clone(), node);
+    // The connector is what makes it TLS.
     Ok(Endpoint::from_shared(format!("http://{address}"))?
-        .connect_timeout(PEER_CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(PEER_KEEPALIVE)
         .keep_alive_timeout(PEER_KEEPALIVE)
         .keep_alive_while_idle(true)
-        .connect_lazy())
+        .connect_with_connector_lazy(connector))
 }
 
 /// What a connection is for. What has to be quick does not share one with what there may be
@@ -79,6 +83,7 @@ pub(crate) struct Peers {
     contact: Contact,
     introductions: Introductions,
     snapshots: Snapshots,
+    tls: PeerTls,
     channels: Arc<Mutex<Channels>>,
 }
 
@@ -88,12 +93,14 @@ impl Peers {
         contact: Contact,
         introductions: Introductions,
         snapshots: Snapshots,
+        tls: PeerTls,
     ) -> Self {
         Self {
             identity,
             contact,
             introductions,
             snapshots,
+            tls,
             channels: Arc::default(),
         }
     }
@@ -114,7 +121,7 @@ impl Peers {
         {
             return Ok(channel.clone());
         }
-        let channel = connect(address)?;
+        let channel = connect(&self.tls, node, address)?;
         channels.insert((node, line), (address.to_owned(), channel.clone()));
         Ok(channel)
     }
@@ -139,10 +146,17 @@ impl Peers {
             Err(status) => {
                 if status.code() == tonic::Code::PermissionDenied {
                     self.contact.refused(node, status.message());
+                } else if let Some(why) = refused_handshake(&status) {
+                    self.contact.refused(node, &why);
                 }
                 None
             }
         }
+    }
+
+    /// What new connections between nodes go by.
+    pub(crate) fn tls(&self) -> &PeerTls {
+        &self.tls
     }
 
     fn hear(&self, answer: &PingResponse) {
@@ -156,6 +170,22 @@ impl Peers {
             self.contact.memory().found_lost(answer.node, &remembered);
         }
     }
+}
+
+/// What either side has against the other's certificate, if that is why a call failed.
+fn refused_handshake(status: &Status) -> Option<String> {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let wrapped = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(|error| error.get_ref())
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(refused) = wrapped.or_else(|| error.downcast_ref()) {
+            return Some(refused.to_string());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 impl RaftNetworkFactory<TypeConfig> for Peers {

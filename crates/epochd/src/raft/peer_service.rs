@@ -24,6 +24,7 @@ use super::snapshots::{SnapshotError, Snapshots, StoredSnapshot};
 use super::types::{
     LogId, ProcessId, Raft, SnapshotMeta, TypeConfig, Vote, without_own_leadership,
 };
+use crate::tls::PeerName;
 
 type Parts = Pin<Box<dyn Stream<Item = Result<SnapshotPart, Status>> + Send>>;
 
@@ -52,6 +53,11 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Status> {
         Ok(_) => Err(Status::invalid_argument("bytes follow the message")),
         Err(error) => Err(Status::invalid_argument(format!("not a message: {error}"))),
     }
+}
+
+/// Whose certificate the connection was made with.
+fn sender<T>(request: &Request<T>) -> Option<PeerName> {
+    request.extensions().get().copied()
 }
 
 fn encode(value: &impl Serialize) -> Result<Bytes, Status> {
@@ -92,8 +98,8 @@ fn raft_status(error: &impl std::fmt::Display) -> Status {
 
 impl PeerServer {
     /// An envelope that is meant for this node, once it may answer.
-    fn open(&self, envelope: Envelope) -> Result<Envelope, Status> {
-        self.identity.check(&envelope)?;
+    fn open(&self, sender: Option<&PeerName>, envelope: Envelope) -> Result<Envelope, Status> {
+        self.identity.check_from(sender, &envelope)?;
         self.has_a_say()?;
         match self.contact.quiet_left() {
             None => Ok(envelope),
@@ -144,7 +150,8 @@ impl PeerServer {
 #[tonic::async_trait]
 impl PeerService for PeerServer {
     async fn append(&self, request: Request<Envelope>) -> Result<Response<Reply>, Status> {
-        let envelope = self.open(request.into_inner())?;
+        let sender = sender(&request);
+        let envelope = self.open(sender.as_ref(), request.into_inner())?;
         let mut append: AppendEntriesRequest<TypeConfig> = decode(&envelope.body)?;
         self.remember(Sender::from(&envelope), &append.vote, last_log_id(&append))?;
         append.vote = self.received(append.vote);
@@ -163,7 +170,8 @@ impl PeerService for PeerServer {
     }
 
     async fn vote(&self, request: Request<Envelope>) -> Result<Response<Reply>, Status> {
-        let envelope = self.open(request.into_inner())?;
+        let sender = sender(&request);
+        let envelope = self.open(sender.as_ref(), request.into_inner())?;
         let mut vote: VoteRequest<_> = decode(&envelope.body)?;
         self.remember(Sender::from(&envelope), &vote.vote, None)?;
         vote.vote = self.received(vote.vote);
@@ -177,6 +185,7 @@ impl PeerService for PeerServer {
         &self,
         request: Request<Streaming<SnapshotPart>>,
     ) -> Result<Response<Reply>, Status> {
+        let sender = sender(&request);
         let mut parts: Parts = Box::pin(request.into_inner());
         let Some(SnapshotPart {
             part: Some(snapshot_part::Part::Envelope(envelope)),
@@ -186,7 +195,7 @@ impl PeerService for PeerServer {
                 "the first part must be the envelope",
             ));
         };
-        let envelope = self.open(envelope)?;
+        let envelope = self.open(sender.as_ref(), envelope)?;
         let (vote, meta): (Vote, SnapshotMeta) = decode(&envelope.body)?;
         self.remember(Sender::from(&envelope), &vote, meta.last_log_id)?;
         let vote = self.received(vote);
@@ -213,8 +222,9 @@ impl PeerService for PeerServer {
     type FetchSnapshotStream = Parts;
 
     async fn fetch_snapshot(&self, request: Request<Envelope>) -> Result<Response<Parts>, Status> {
+        let sender = sender(&request);
         let envelope = request.into_inner();
-        self.identity.check(&envelope)?;
+        self.identity.check_from(sender.as_ref(), &envelope)?;
         self.has_a_say()?;
         let at_least: u64 = decode(&envelope.body)?;
         let index = |stored: &StoredSnapshot| stored.meta().last_log_id.map(|id| id.index);
@@ -233,11 +243,12 @@ impl PeerService for PeerServer {
     }
 
     async fn ping(&self, request: Request<PingRequest>) -> Result<Response<PingResponse>, Status> {
+        let sender = sender(&request);
         let request = request.into_inner();
         let Some(envelope) = request.envelope else {
             return Err(Status::invalid_argument("no envelope"));
         };
-        self.identity.check(&envelope)?;
+        self.identity.check_from(sender.as_ref(), &envelope)?;
         let from = Sender::from(&envelope);
         let introduction = request.introduction.as_ref();
         self.introductions
@@ -358,9 +369,10 @@ mod tests {
     use epoch_proto::raft::peer_service_client::PeerServiceClient;
 
     use super::super::network::connect;
-    use super::super::test_node::{TestNode, identity};
+    use super::super::test_node::{TestNode, identity, tls};
     use super::super::types::{LeaderId, Position};
     use super::*;
+    use crate::tls::PeerTls;
 
     fn memory(node: &TestNode) -> &super::super::memory::Memory {
         node.consensus.contact.memory()
@@ -377,7 +389,7 @@ mod tests {
         let request = VoteRequest::new(Vote::new(term, asking.id), None);
         let body = Bytes::from(postcard::to_stdvec(&request).unwrap());
         let envelope = identity.envelope(node.id, body);
-        let channel = connect(&node.addresses.peer).unwrap();
+        let channel = connect(asking.consensus.tls(), node.id, &node.addresses.peer).unwrap();
         let answer = PeerServiceClient::new(channel).vote(envelope).await;
         answer.map(|_| ())
     }
@@ -390,6 +402,33 @@ mod tests {
         assert_eq!(admitted, Ok(()), "it has answered");
         one.ping(&other).await;
         assert_eq!(memory(&other).admit(one.id, process(&one)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_message_from_another_node_than_its_certificate_names_is_refused() {
+        let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+        let asking = async |tls: PeerTls| {
+            let channel = connect(&tls, one.id, &one.addresses.peer).unwrap();
+            let ping = PingRequest {
+                envelope: Some(identity(two.id).envelope(one.id, Bytes::new())),
+                introduction: two.consensus.introductions.say(one.id).ok(),
+            };
+            PeerServiceClient::new(channel).ping(ping).await
+        };
+        asking(tls(two.id)).await.unwrap();
+        let refused = asking(tls(3)).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert!(refused.message().contains("certificate"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn another_node_than_the_one_that_is_dialled_is_refused_in_the_handshake() {
+        let (one, two) = (TestNode::start(1).await, TestNode::start(2).await);
+        let channel = connect(two.consensus.tls(), 3, &one.addresses.peer).unwrap();
+        let envelope = identity(two.id).envelope(3, Bytes::new());
+        let refused = PeerServiceClient::new(channel).vote(envelope).await;
+        let why = error_chain(&refused.unwrap_err());
+        assert!(why.contains("of node 1, and not of node 3"), "{why}");
     }
 
     #[tokio::test]

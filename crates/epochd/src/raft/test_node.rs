@@ -1,21 +1,24 @@
 //! Nodes of one cluster in one process: consensus and a peer listener, nothing else.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::OnceLock;
 
 use epoch_core::{ClusterId, Incarnation, NodeId};
 use epoch_machine::State;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 use uuid::Uuid;
 
 use super::Consensus;
 use super::identity::Identity;
 use super::types::{AppliedMeta, LeaderId, LogId, ProcessId, StoredMembership};
+use crate::init::PeerCa;
 use crate::metrics::Metrics;
 use crate::raft::Happenings;
 use crate::seed::{Addresses, Seed};
 use crate::settings::{Storage, Timing};
+use crate::tls::{PeerCertificates, PeerName, PeerTls, incoming};
 use crate::watch::Watches;
 
 const CLUSTER: ClusterId = ClusterId(Uuid::from_u128(1));
@@ -33,6 +36,27 @@ pub(super) fn identity(me: NodeId) -> Identity {
     }
 }
 
+/// The certificates of the node `id`, in its data folder.
+fn certify(id: NodeId, folder: &Path) {
+    static PEERS: OnceLock<PeerCertificates> = OnceLock::new();
+    let peers = PEERS.get_or_init(|| {
+        let out = tempfile::tempdir().unwrap();
+        PeerCertificates::begin(out.path(), CLUSTER, &PeerCa::default()).unwrap()
+    });
+    peers.write(id, folder).unwrap();
+}
+
+/// As which the node `id` connects, and is connected to.
+pub(super) fn tls(id: NodeId) -> PeerTls {
+    let folder = tempfile::tempdir().unwrap();
+    certify(id, folder.path());
+    let name = PeerName {
+        cluster_id: CLUSTER,
+        node: id,
+    };
+    PeerTls::open(folder.path(), name).unwrap()
+}
+
 pub(super) struct TestNode {
     pub(super) id: NodeId,
     pub(super) consensus: Consensus,
@@ -44,6 +68,7 @@ impl TestNode {
     /// A node on an empty disk, in its quiet second.
     pub(super) async fn start(id: NodeId) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        certify(id, folder.path());
         let nodes: BTreeMap<_, _> = (1..=NODES).map(|id| (id, Addresses::default())).collect();
         let seed = Seed::new(CLUSTER, INCARNATION, id, nodes);
         let timing = Timing {
@@ -72,9 +97,11 @@ impl TestNode {
             peer: listener.local_addr().unwrap().to_string(),
             ..Addresses::default()
         };
+        let terms = consensus.tls().clone();
+        let incoming = incoming("peer", listener, terms, Metrics::new(id).handshakes_failed);
         let serving = tonic::transport::Server::builder()
             .add_service(consensus.peer_service([0; 32]))
-            .serve_with_incoming(TcpIncoming::from(listener));
+            .serve_with_incoming(incoming);
         tokio::spawn(serving);
         Self {
             id,
