@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use epoch_core::Reason;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::options::LONGEST;
+use crate::pool::Channel;
 use crate::retry::{Verdict, pauses};
+use crate::tls;
 
 /// What asking twice does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +127,10 @@ impl Attempts {
             None => (None, "nothing was sent".to_owned()),
         };
         let message = format!("no node of {asked} served the call within {within:?}: {last}");
-        Error::unavailable(reason, message).with_outcome_unknown(self.unknown)
+        let next_step = self.last.as_ref().and_then(|status| tls::next_step(status));
+        Error::unavailable(reason, message)
+            .with_outcome_unknown(self.unknown)
+            .with_next_step(next_step)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The address of a node's client port.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use tonic::codegen::http::uri::Authority;
@@ -8,11 +9,19 @@ use tonic::codegen::http::uri::Authority;
 /// The longest address that is read, in bytes: a DNS name and a port fit.
 const ENDPOINT_BYTES_MAX: usize = 300;
 
-/// The address of a node's client port: `host:port`, with or without `http://`.
+/// The address of a node's client port: `host:port`, with or without `http://` or `https://`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
-    tls: bool,
+    scheme: Scheme,
     authority: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Scheme {
+    /// Plaintext, unless the client goes by certificates.
+    Unsaid,
+    Plaintext,
+    Tls,
 }
 
 /// Why a text is not an endpoint.
@@ -32,17 +41,40 @@ impl Endpoint {
     /// Whether it was given with `https://`.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        self.tls
+        self.scheme == Scheme::Tls
     }
 
-    /// The leader that this endpoint's node named. Only a bare `host:port` is taken: a hint never
-    /// chooses a scheme or a path. It names a plaintext address, so that an endpoint under TLS
-    /// follows none: whoever can forge one answer could otherwise read all that follows.
+    /// The same, with what it did not say: `https://` where `tls` is given, else `http://`.
+    pub(crate) fn said(self, tls: bool) -> Self {
+        let scheme = match self.scheme {
+            Scheme::Unsaid if tls => Scheme::Tls,
+            Scheme::Unsaid => Scheme::Plaintext,
+            said => said,
+        };
+        Self { scheme, ..self }
+    }
+
+    /// Whether it is on this host, by its address alone: names other than `localhost` are not
+    /// looked up.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.authority.rsplit_once(':').map(|(host, _port)| host);
+        let bare = host.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
+        bare.is_some_and(|host| {
+            host.eq_ignore_ascii_case("localhost")
+                || host
+                    .parse::<IpAddr>()
+                    .is_ok_and(|address| address.is_loopback())
+        })
+    }
+
+    /// The leader that this endpoint's node named, called as this one is. Only a bare `host:port`
+    /// is taken: a hint never chooses a scheme or a path.
     pub(crate) fn leader(&self, hint: &str) -> Option<Self> {
-        if self.tls || hint.contains("//") {
+        if hint.contains("//") {
             return None;
         }
-        hint.parse().ok()
+        let leader: Self = hint.parse().ok()?;
+        Some(leader.said(self.is_tls()))
     }
 }
 
@@ -53,10 +85,10 @@ impl FromStr for Endpoint {
         let refused = || EndpointError {
             text: text.chars().take(ENDPOINT_BYTES_MAX).collect(),
         };
-        let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
-            (Some(rest), _) => (false, rest),
-            (_, Some(rest)) => (true, rest),
-            (None, None) => (false, text),
+        let (scheme, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (Scheme::Plaintext, rest),
+            (_, Some(rest)) => (Scheme::Tls, rest),
+            (None, None) => (Scheme::Unsaid, text),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.len() > ENDPOINT_BYTES_MAX || rest.contains('@') {
@@ -65,7 +97,7 @@ impl FromStr for Endpoint {
         let authority: Authority = rest.parse().map_err(|_not_an_authority| refused())?;
         match authority.port_u16() {
             Some(1..) if !authority.host().is_empty() => Ok(Self {
-                tls,
+                scheme,
                 authority: authority.to_string(),
             }),
             Some(_) | None => Err(refused()),
@@ -75,7 +107,7 @@ impl FromStr for Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
+        let scheme = if self.is_tls() { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.authority)
     }
 }
@@ -120,14 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_followed_from_plaintext_only_and_never_chooses_a_scheme() {
-        let plain: Endpoint = "127.0.0.1:7600".parse().unwrap();
+    fn a_hint_is_called_as_the_node_that_gave_it_and_never_chooses_a_scheme() {
+        let plain: Endpoint = "http://127.0.0.1:7600".parse().unwrap();
         let tls: Endpoint = "https://127.0.0.1:7600".parse().unwrap();
-        assert_eq!(
-            plain.leader("127.0.0.1:7601"),
-            Some("127.0.0.1:7601".parse().unwrap())
-        );
-        assert_eq!(tls.leader("127.0.0.1:7601"), None);
+        let led = |from: &Endpoint| from.leader("127.0.0.1:7601").unwrap().to_string();
+        assert_eq!(led(&plain), "http://127.0.0.1:7601");
+        assert_eq!(led(&tls), "https://127.0.0.1:7601");
         for hint in [
             "http://127.0.0.1:7601",
             "https://127.0.0.1:7601",
@@ -136,6 +166,20 @@ mod tests {
             "u@h:1",
         ] {
             assert_eq!(plain.leader(hint), None, "{hint:?}");
+        }
+    }
+
+    #[test]
+    fn this_host_is_known_by_its_addresses_and_localhost() {
+        for (text, is_loopback) in [
+            ("127.0.0.1:1", true),
+            ("https://[::1]:1", true),
+            ("Localhost:1", true),
+            ("10.0.0.1:1", false),
+            ("localhost.example:1", false),
+        ] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.is_loopback(), is_loopback, "{text}");
         }
     }
 }

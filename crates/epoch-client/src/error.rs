@@ -13,6 +13,8 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     outcome_unknown: bool,
+    /// Where there is more to say than the kind does.
+    next_step: Option<&'static str>,
 }
 
 /// The kinds of failure.
@@ -36,6 +38,7 @@ impl Error {
             kind: ErrorKind::Refused(reason),
             message: message.into(),
             outcome_unknown: false,
+            next_step: None,
         }
     }
 
@@ -44,6 +47,7 @@ impl Error {
             kind: ErrorKind::Unavailable(reason),
             message,
             outcome_unknown: false,
+            next_step: None,
         }
     }
 
@@ -53,6 +57,7 @@ impl Error {
             kind: ErrorKind::SessionLost(loss),
             message,
             outcome_unknown: false,
+            next_step: None,
         }
     }
 
@@ -73,6 +78,7 @@ impl Error {
             kind: ErrorKind::Usage,
             message: message.into(),
             outcome_unknown: false,
+            next_step: None,
         }
     }
 
@@ -81,11 +87,17 @@ impl Error {
             kind: ErrorKind::Protocol(code),
             message: message.into(),
             outcome_unknown: false,
+            next_step: None,
         }
     }
 
     pub(crate) fn with_outcome_unknown(mut self, unknown: bool) -> Self {
         self.outcome_unknown = unknown;
+        self
+    }
+
+    pub(crate) fn with_next_step(mut self, next_step: Option<&'static str>) -> Self {
+        self.next_step = next_step;
         self
     }
 
@@ -120,6 +132,9 @@ impl Error {
     /// What to do next.
     #[must_use]
     pub fn next_step(&self) -> &'static str {
+        if let Some(next_step) = self.next_step {
+            return next_step;
+        }
         match self.kind {
             ErrorKind::Refused(reason) => reason.next_step(),
             ErrorKind::Unavailable(_) if self.outcome_unknown => {

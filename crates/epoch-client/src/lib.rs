@@ -193,6 +193,30 @@
 //! # }
 //! ```
 //!
+//! # Connect over TLS
+//!
+//! `https://host:port` is called over TLS, and checked against the CAs that the system trusts or
+//! those in [`Options::tls`], where the client's own certificate goes as well. With it, an endpoint
+//! without a scheme is `https://`, and `http://` is refused: nothing is sent in plaintext by
+//! mistake. A [`Token`] is never sent in plaintext to another host.
+//!
+//! ```no_run
+//! use epoch_client::{Client, Endpoint, Options, Tls};
+//!
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let ca = std::fs::read("client-ca.pem")?;
+//! let options = Options {
+//!     tls: Some(Tls::new(Some(&ca), None)?),
+//!     token: Some("a-bearer-token".parse()?),
+//!     ..Options::default()
+//! };
+//! let endpoint: Endpoint = "node-a.example:7600".parse()?;
+//! let client = Client::connect([endpoint], options)?;
+//! # drop(client);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Watch
 //!
 //! ```no_run
@@ -296,6 +320,9 @@ mod registry;
 mod request_id;
 mod retry;
 mod session;
+mod tls;
+mod tls_connector;
+mod token;
 mod transfer;
 mod watch;
 
@@ -342,6 +369,8 @@ pub use holdings::{Holding, Waiting};
 pub use options::{ATTEMPT_TIMEOUT_DEFAULT, DEADLINE_DEFAULT, OpenOptions, Options};
 pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
+pub use tls::Tls;
+pub use token::{Token, TokenError};
 pub use watch::{Watch, Watched};
 
 pub use epoch_core::{

@@ -1,9 +1,11 @@
-//! How long a client waits, and how a session is opened.
+//! How a client connects, how long it waits, and how a session is opened.
 
 use std::time::Duration;
 
 use crate::boottime::Clock;
 use crate::connector::Connector;
+use crate::tls::Tls;
+use crate::token::Token;
 
 /// How long a call may take in all by default: an election (about one second) and a slow node
 /// fit in it several times.
@@ -11,7 +13,7 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(10);
 /// How long one node may take to answer by default, before the next one is asked.
 pub const ATTEMPT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// How long a client waits. Times of more than a year count as one.
+/// How a client connects, and how long it waits. Times of more than a year count as one.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long a call may take in all, retries included.
@@ -23,6 +25,11 @@ pub struct Options {
     pub ping_interval: Duration,
     /// How long a ping's answer may take before the connection counts as broken.
     pub ping_timeout: Duration,
+    /// What `https://` endpoints are called with; without, the CAs that the system trusts. Given, it
+    /// makes endpoints without a scheme `https://` ones.
+    pub tls: Option<Tls>,
+    /// Says who this client is. It is not sent in plaintext, except to this host.
+    pub token: Option<Token>,
     /// What leases are measured by.
     #[doc(hidden)]
     pub clock: Clock,
@@ -54,6 +61,8 @@ impl Default for Options {
             attempt_timeout: ATTEMPT_TIMEOUT_DEFAULT,
             ping_interval: Duration::from_secs(1),
             ping_timeout: Duration::from_secs(1),
+            tls: None,
+            token: None,
             clock: Clock::default(),
             connector: None,
         }

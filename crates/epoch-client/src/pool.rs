@@ -1,5 +1,6 @@
 //! The nodes a client knows, and which one it asks next.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,18 +8,25 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{self, Channel};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport;
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
 use crate::retry::{Verdict, verdict};
+use crate::tls::Tls;
+use crate::tls_connector::TlsConnector;
+use crate::token::Bearer;
 
 /// The metadata in which every answer names the leader.
 pub(crate) const LEADER_KEY: &str = "epochd-leader";
 /// For how long hints to a node that did not answer are passed over: a dead leader is still named
 /// by the others until they have elected the next one, about a second later.
 const SHUN: Duration = Duration::from_secs(1);
+
+/// The way to a node; every call on it says who the client is.
+pub(crate) type Channel = InterceptedService<transport::Channel, Bearer>;
 
 /// One node, with its connection (made when first needed, and again when broken).
 #[derive(Debug)]
@@ -52,11 +60,12 @@ impl Pool {
                 "no endpoints were given; name at least one node",
             ));
         }
-        if let Some(tls) = endpoints.iter().find(|endpoint| endpoint.is_tls()) {
-            return Err(Error::usage(format!(
-                "{tls}: this version has no TLS; use http://"
-            )));
-        }
+        let has_tls = options.tls.is_some();
+        let endpoints: Vec<_> = endpoints
+            .into_iter()
+            .map(|endpoint| endpoint.said(has_tls))
+            .collect();
+        let options = with_tls(&endpoints, options)?;
         let configured = endpoints
             .into_iter()
             .map(|endpoint| node(endpoint, &options).map(Arc::new))
@@ -220,21 +229,61 @@ fn present() -> oneshot::Sender<()> {
     sender
 }
 
+/// The options, with what they lack for endpoints under TLS.
+fn with_tls(endpoints: &[Endpoint], mut options: Options) -> Result<Options, Error> {
+    let plain = endpoints.iter().find(|endpoint| !endpoint.is_tls());
+    match (&options.tls, plain) {
+        (Some(_), Some(plain)) => {
+            return Err(Error::usage(format!(
+                "{plain} is plaintext, and a CA or a certificate is given: write https://, or \
+                 leave these away"
+            )));
+        }
+        (None, _) if endpoints.iter().any(Endpoint::is_tls) => {
+            options.tls = Some(Tls::new(None, None)?);
+        }
+        (Some(_), None) | (None, _) => {}
+    }
+    Ok(options)
+}
+
 fn node(endpoint: Endpoint, options: &Options) -> Result<Node, Error> {
     let channel = channel(&endpoint, options)?;
     Ok(Node { endpoint, channel })
 }
 
 fn channel(endpoint: &Endpoint, options: &Options) -> Result<Channel, Error> {
-    let channel = transport::Endpoint::from_shared(endpoint.to_string())
-        .map_err(|error| Error::usage(format!("{endpoint} cannot be used: {error}")))?
+    if options.token.is_some() && !endpoint.is_tls() && !endpoint.is_loopback() {
+        return Err(Error::usage(format!(
+            "a token is not sent in plaintext to another host: call {} over TLS (https://)",
+            endpoint.authority()
+        )));
+    }
+    let unusable =
+        |error: &dyn fmt::Display| Error::usage(format!("{endpoint} cannot be used: {error}"));
+    // The connector is what makes it TLS, and not the transport's own, which needs features of it.
+    let channel = transport::Endpoint::from_shared(format!("http://{}", endpoint.authority()))
+        .map_err(|error| unusable(&error))?
+        .origin(
+            endpoint
+                .to_string()
+                .parse()
+                .map_err(|error| unusable(&error))?,
+        )
         .connect_timeout(options.attempt_timeout)
         .http2_keep_alive_interval(options.ping_interval)
         .keep_alive_timeout(options.ping_timeout);
-    Ok(match &options.connector {
-        None => channel.connect_lazy(),
-        Some(connector) => channel.connect_with_connector_lazy(connector.clone()),
-    })
+    let channel = match (&options.connector, &options.tls) {
+        (Some(connector), _) => channel.connect_with_connector_lazy(connector.clone()),
+        (None, Some(tls)) if endpoint.is_tls() => {
+            channel.connect_with_connector_lazy(TlsConnector::new(tls))
+        }
+        (None, _) => channel.connect_lazy(),
+    };
+    Ok(InterceptedService::new(
+        channel,
+        Bearer(options.token.clone()),
+    ))
 }
 
 #[cfg(test)]
@@ -301,9 +350,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_endpoint_and_an_endpoint_under_tls_are_refused() {
+    async fn no_endpoint_is_refused() {
         assert!(Pool::new(Vec::new(), Options::default()).is_err());
-        let tls = vec!["https://a:1".parse().unwrap()];
-        assert!(Pool::new(tls, Options::default()).is_err());
+    }
+
+    #[tokio::test]
+    async fn with_certificates_nothing_goes_out_in_plaintext() {
+        let with_tls = |text: &str| {
+            let options = Options {
+                tls: Some(Tls::new(None, None).unwrap()),
+                ..Options::default()
+            };
+            Pool::new(vec![text.parse().unwrap()], options)
+        };
+        let pool = with_tls("a:1").unwrap();
+        assert!(pool.pick().endpoint.is_tls());
+        pool.answered(&pool.pick(), &hint("b:1"));
+        assert!(pool.pick().endpoint.is_tls());
+        let refused = with_tls("http://a:1").unwrap_err();
+        assert!(refused.to_string().contains("https://"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_token_is_not_sent_in_plaintext_to_another_host() {
+        let with_token = |text: &str| {
+            let options = Options {
+                token: Some("token".parse().unwrap()),
+                ..Options::default()
+            };
+            Pool::new(vec![text.parse().unwrap()], options)
+        };
+        assert!(with_token("a:1").is_err());
+        assert!(with_token("https://a:1").is_ok());
+        let pool = with_token("127.0.0.1:1").unwrap();
+        pool.answered(&pool.pick(), &hint("a:1"));
+        assert_eq!(picked(&pool), "127.0.0.1:1", "a hint does not lead there");
     }
 }

@@ -1,5 +1,6 @@
 //! What can be typed. What the command line can see to be wrong is refused here, with exit code 2.
 
+mod connection;
 mod held;
 mod record;
 mod refused;
@@ -15,6 +16,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use epoch_client::{ATTEMPT_TIMEOUT_DEFAULT, Endpoint, Options};
 
+pub(crate) use connection::Connection;
 pub(crate) use held::{Acquire, CancelWait, Certify, Held, Transfer};
 pub(crate) use record::{RecordCommand, RecordDelete, RecordGet, RecordPut};
 pub(crate) use refused::refused;
@@ -22,6 +24,8 @@ pub(crate) use run::Run;
 pub(crate) use scope::{Get, List, Revoke, Watch};
 pub(crate) use session::{SessionCommand, SessionList, SessionOpen};
 pub(crate) use verify::Verify;
+
+use crate::exit::Failure;
 
 /// The bounds of a session's TTL, and of its stall limit. Waits and lock delays have the upper one.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -31,7 +35,8 @@ const TTL_MAX: Duration = Duration::from_secs(24 * 3_600);
 #[derive(Debug, Parser)]
 #[command(name = "epochctl", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// Client addresses of the nodes; the leader is found from any of them.
+    /// Client addresses of the nodes, with https:// where they serve over TLS; the leader is found
+    /// from any of them.
     #[arg(
         long,
         global = true,
@@ -57,6 +62,9 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_parser = positive, value_name = "DURATION", default_value = "10s")]
     pub(crate) deadline: Duration,
 
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -67,12 +75,15 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 held or timed out, 4 superseded or expired
 failure of its own), 126 (cannot execute) and 127 (not found).";
 
 impl Args {
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    /// How the nodes are called.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        Ok(Options {
             deadline: self.deadline,
             attempt_timeout: ATTEMPT_TIMEOUT_DEFAULT.min(self.deadline),
+            tls: self.connection.tls()?,
+            token: self.connection.token()?,
             ..Options::default()
-        }
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use epoch_client::Client;
+use epoch_client::{Client, Options};
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
@@ -62,10 +62,15 @@ fn run_to_the_end() -> ExitCode {
 }
 
 async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
-    let options = args.options();
+    // Those of the commands that call nobody are not read.
+    let options = match &args.command {
+        Command::Verify(_) | Command::Completion { .. } => Options::default(),
+        _ => args.options()?,
+    };
     let Args {
         endpoints,
         deadline,
+        connection,
         command,
         ..
     } = args;
@@ -83,7 +88,7 @@ async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
         Command::Watch(command) => watch::watch(&client()?, output, command).await?,
         Command::Record(command) => record::record(&client()?, output, command).await?,
         Command::Status => cluster::status(&client()?, output).await?,
-        Command::Verify(command) => verify::verify(output, *command, deadline).await?,
+        Command::Verify(command) => verify::verify(output, *command, &connection, deadline).await?,
         Command::Run(command) => return run::run(client()?, output, *command).await,
         Command::Completion { shell } => {
             // Into memory first: the generator panics where it cannot write.

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
+use epoch_client::Tls;
 use epoch_core::{
     Certificate, ClusterId, JWKS_BYTES_MAX, KeySet, Reason, TOKEN_BYTES_MAX, Verifier, error_chain,
 };
 use serde_json::{Value, json};
 
-use crate::args::Verify;
+use crate::args::{Connection, Verify};
 use crate::exit::Failure;
 use crate::output::{Output, pairs};
 use crate::times;
@@ -18,10 +19,11 @@ use crate::token::unverified_claims;
 pub(crate) async fn verify(
     output: Output,
     command: Verify,
+    connection: &Connection,
     deadline: Duration,
 ) -> Result<(), Failure> {
     let token = read_token(&command.certificate)?;
-    let keys = keys(&command.jwks, deadline).await?;
+    let keys = keys(&command.jwks, connection, deadline).await?;
     let cluster = match command.cluster {
         Some(cluster) => cluster,
         None => {
@@ -138,20 +140,15 @@ fn read(source: impl Read, bytes_max: usize) -> std::io::Result<Vec<u8>> {
 }
 
 /// The key set from a file or a URL.
-async fn keys(given: &str, deadline: Duration) -> Result<KeySet, Failure> {
+async fn keys(given: &str, connection: &Connection, deadline: Duration) -> Result<KeySet, Failure> {
     let unreadable = |error: String| {
         Failure::usage(
             format!("cannot read the key set from {given}: {error}"),
             "check --jwks",
         )
     };
-    let document = if given.starts_with("http://") {
-        fetch(given, deadline).await?
-    } else if given.starts_with("https://") {
-        return Err(Failure::usage(
-            format!("{given}: this version has no TLS"),
-            "fetch the key set with another tool and pass it as a file",
-        ));
+    let document = if given.starts_with("http://") || given.starts_with("https://") {
+        fetch(given, connection, deadline).await?
     } else {
         File::open(given)
             .and_then(|file| read(file, JWKS_BYTES_MAX + 1))
@@ -160,20 +157,25 @@ async fn keys(given: &str, deadline: Duration) -> Result<KeySet, Failure> {
     KeySet::from_jwks(&document).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn fetch(url: &str, deadline: Duration) -> Result<Vec<u8>, Failure> {
+async fn fetch(url: &str, connection: &Connection, deadline: Duration) -> Result<Vec<u8>, Failure> {
     let unavailable = |error: String| Failure {
         code: crate::exit::UNAVAILABLE,
         reason: "UNAVAILABLE".to_owned(),
         ..Failure::local(
             format!("cannot fetch the key set from {url}: {error}"),
-            "check that the node runs, or pass the key set as a file",
+            "check that the node runs and --ca is right, or pass the key set as a file",
         )
+    };
+    let tls = match connection.tls()? {
+        Some(tls) => tls,
+        None => Tls::new(None, None)?,
     };
     // A key set is where trust begins: it comes from where the caller said, and nowhere else.
     let client = reqwest::Client::builder()
         .timeout(deadline)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
+        .tls_backend_preconfigured(tls.http_config())
         .build()
         .map_err(|error| unavailable(error.to_string()))?;
     let response = client
@@ -248,12 +250,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_set_that_is_missing_malformed_or_behind_tls_is_refused() {
+    async fn a_key_set_that_is_missing_or_malformed_is_refused() {
         let malformed = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(malformed.path(), "[]").unwrap();
         let malformed = malformed.path().to_str().unwrap();
-        for given in ["/nowhere/keys.json", "https://127.0.0.1/keys", malformed] {
-            let failure = keys(given, Duration::from_secs(1)).await.unwrap_err();
+        for given in ["/nowhere/keys.json", malformed] {
+            let failure = keys(given, &Connection::default(), Duration::from_secs(1))
+                .await
+                .unwrap_err();
             assert_eq!(failure.code, crate::exit::USAGE, "{given}");
         }
     }

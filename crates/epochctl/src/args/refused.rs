@@ -28,6 +28,10 @@ pub(crate) fn refused(mut error: clap::Error, given: &[String]) -> ExitCode {
 fn usage(said: &str) -> String {
     said.replace(" --endpoints <HOST:PORT,…>", "")
         .replace(" --output <OUTPUT>", "")
+        .replace(" --ca <FILE>", "")
+        .replace(" --cert <FILE>", "")
+        .replace(" --key <FILE>", "")
+        .replace(" --token-file <FILE>", "")
 }
 
 /// The session ids in an argument.

@@ -50,6 +50,8 @@ fn every_command_reads() {
         "run a/b --holder h --ttl 10s -- sh -c true",
         "run a/b --holder h --ttl 10s --wait 1m --lock-delay 5s --metadata text -- sh -c true",
         "--endpoints 127.0.0.1:1,127.0.0.1:2 --deadline 3s status",
+        "--endpoints https://127.0.0.1:1 --ca ca.pem --cert c.pem --key k.pem status",
+        "status --token-file token",
         "completion bash",
     ] {
         let line = line.replace("SESSION", SESSION);

@@ -32,7 +32,7 @@ use super::snapshots::Snapshots;
 use super::types::{LogId, ProcessId, TypeConfig, Vote, leadership, without_own_leadership};
 use crate::clock;
 use crate::seed::Addresses;
-use crate::tls::{PeerConnector, PeerTls};
+use crate::tls::{self, PeerConnector, PeerTls};
 
 /// Largest message between nodes: `max_payload_entries` entries of a batch's largest size.
 pub(crate) const PEER_MESSAGE_BYTES_MAX: usize = 32 << 20;
@@ -146,7 +146,7 @@ impl Peers {
             Err(status) => {
                 if status.code() == tonic::Code::PermissionDenied {
                     self.contact.refused(node, status.message());
-                } else if let Some(why) = refused_handshake(&status) {
+                } else if let Some(why) = tls::refusal(&status) {
                     self.contact.refused(node, &why);
                 }
                 None
@@ -170,22 +170,6 @@ impl Peers {
             self.contact.memory().found_lost(answer.node, &remembered);
         }
     }
-}
-
-/// What either side has against the other's certificate, if that is why a call failed.
-fn refused_handshake(status: &Status) -> Option<String> {
-    let mut cause = std::error::Error::source(status);
-    while let Some(error) = cause {
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(|error| error.get_ref())
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if let Some(refused) = wrapped.or_else(|| error.downcast_ref()) {
-            return Some(refused.to_string());
-        }
-        cause = error.source();
-    }
-    None
 }
 
 impl RaftNetworkFactory<TypeConfig> for Peers {

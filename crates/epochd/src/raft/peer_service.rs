@@ -372,7 +372,7 @@ mod tests {
     use super::super::test_node::{TestNode, identity, tls};
     use super::super::types::{LeaderId, Position};
     use super::*;
-    use crate::tls::PeerTls;
+    use crate::tls::{PeerTls, refusal};
 
     fn memory(node: &TestNode) -> &super::super::memory::Memory {
         node.consensus.contact.memory()
@@ -427,7 +427,7 @@ mod tests {
         let channel = connect(two.consensus.tls(), 3, &one.addresses.peer).unwrap();
         let envelope = identity(two.id).envelope(3, Bytes::new());
         let refused = PeerServiceClient::new(channel).vote(envelope).await;
-        let why = error_chain(&refused.unwrap_err());
+        let why = refusal(&refused.unwrap_err()).unwrap();
         assert!(why.contains("of node 1, and not of node 3"), "{why}");
     }
 

@@ -53,12 +53,12 @@ pub(crate) enum TlsError {
         source: rustls::Error,
     },
     /// A peer's certificate that the other nodes would refuse.
-    #[error("{}, which the other nodes would refuse", .path.display())]
+    #[error("the other nodes would refuse {}: {why}. Make the node another", .path.display())]
     Refused {
         /// The certificate's file.
         path: PathBuf,
         /// Why they would.
-        source: rustls::Error,
+        why: String,
     },
     /// The CA's file cannot be used to verify clients.
     #[error("{} cannot be used to verify clients", .path.display())]

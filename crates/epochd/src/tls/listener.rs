@@ -21,6 +21,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{Connected, TcpIncoming};
 
+use super::verify::refusal;
+
 /// How long a handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Handshakes under way at once on one listener; more connections wait until they are accepted.
@@ -133,7 +135,7 @@ impl<T: Terms> Acceptor<T> {
         let handshake = TlsAcceptor::from(config).accept(stream);
         let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, handshake).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(error_chain(&error)),
+            Ok(Err(error)) => return Err(refusal(&error).unwrap_or_else(|| error_chain(&error))),
             Err(_elapsed) => return Err(format!("no handshake within {HANDSHAKE_WITHIN:?}")),
         };
         let (_, session) = stream.get_ref();

@@ -32,6 +32,7 @@ pub(crate) use listener::{Terms, incoming};
 pub(crate) use name::PeerName;
 pub(crate) use peer::PeerTls;
 pub(crate) use reload::watch;
+pub(crate) use verify::refusal;
 
 /// Where a node's certificates are, in its data folder.
 pub(crate) const FOLDER: &str = "tls";

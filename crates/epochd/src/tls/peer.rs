@@ -14,7 +14,7 @@ use super::files::{self, Places};
 use super::listener::Terms;
 use super::name::PeerName;
 use super::reload::{Reload, Reloading};
-use super::verify::{CallingPeers, DialledPeer, dialled};
+use super::verify::{CallingPeers, DialledPeer, dialled, said};
 use super::{ALPN_H2, FOLDER, provider};
 
 /// Both sides of the connections between nodes, from the files in a node's folder.
@@ -92,9 +92,9 @@ fn sides(name: PeerName, places: &Places, ca: &Path) -> Result<Sides, TlsError> 
     };
 
     let dialling = DialledPeer::new(name.cluster_id, roots.clone(), &provider);
-    would_be_accepted(name, &chain, &dialling).map_err(|source| TlsError::Refused {
+    would_be_accepted(name, &chain, &dialling).map_err(|error| TlsError::Refused {
         path: places.chain.clone(),
-        source,
+        why: said(&error),
     })?;
     let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)

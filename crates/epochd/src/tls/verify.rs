@@ -1,5 +1,6 @@
 //! Who is accepted at the other end. A chain to the CA is checked by rustls; the names are ours.
 
+use std::io;
 use std::sync::Arc;
 
 use epoch_core::{ClusterId, NodeId};
@@ -20,6 +21,33 @@ use super::name::{NameError, PeerName, is_of_a_peer, uris};
 
 fn refused(why: NameError) -> Error {
     CertificateError::Other(OtherError(Arc::new(why))).into()
+}
+
+/// What either side has against the other's certificate, if that is why something failed.
+pub(crate) fn refusal(failure: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut cause = Some(failure);
+    while let Some(error) = cause {
+        // An I/O error hides the one that it is made of, and names that one's source as its own.
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        let wrapped = wrapped.and_then(|error| error.downcast_ref());
+        if let Some(error) = wrapped.or_else(|| error.downcast_ref()) {
+            return Some(said(error));
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// In words: rustls itself shows reasons that are not its own as code.
+pub(super) fn said(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => {
+            format!("the certificate is refused: {why}")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// The name under which a node is dialled. It is never looked up nor sent.
