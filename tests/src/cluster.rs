@@ -63,6 +63,18 @@ impl Cluster {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn init_nodes(count: u64, arguments: &[&str]) -> Result<Self> {
+        Self::init_by(count, arguments, false)
+    }
+
+    /// As [`init`](Self::init), with certificates for clients: [`client_ca`](Self::client_ca).
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn init_with_certificates() -> Result<Self> {
+        Self::init_by(NODES, &[], true)
+    }
+
+    fn init_by(count: u64, arguments: &[&str], certificates: bool) -> Result<Self> {
         let folder = TempDir::with_prefix("epochd-test-")?;
         let path = folder.path().to_path_buf();
         let ports = Ports::claim()?;
@@ -73,6 +85,7 @@ impl Cluster {
             .args(["--client-port", &ports.client().to_string()])
             .args(["--peer-port", &ports.peer().to_string()])
             .args(["--admin-port", &ports.admin().to_string()])
+            .args(certificates.then_some("--dev-certs"))
             .stdin(Stdio::null())
             .output()
             .context("starting epochd init")?;
@@ -82,14 +95,23 @@ impl Cluster {
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
+        let ca = certificates.then(|| fs::read(path.join("client-ca.pem")));
+        let ca = ca.transpose()?;
+        let client = |port: u16| {
+            let address = format!("127.0.0.1:{port}");
+            match &ca {
+                None => JsonClient::new(&address),
+                Some(ca) => JsonClient::over_tls(&address, ca, None),
+            }
+        };
         let mut nodes = Vec::new();
         for (id, step) in (1..=count).zip(0..) {
             nodes.push(Node {
                 id,
                 environment: Vec::new(),
                 process: None,
-                client: JsonClient::new(&format!("127.0.0.1:{}", ports.client() + step))?,
-                admin: JsonClient::new(&format!("127.0.0.1:{}", ports.admin() + step))?,
+                client: client(ports.client() + step)?,
+                admin: client(ports.admin() + step)?,
             });
         }
         let arguments = arguments.iter().map(ToString::to_string).collect();
@@ -142,6 +164,20 @@ impl Cluster {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The CA of the nodes' certificates for clients, if they have any.
+    #[must_use]
+    pub fn client_ca(&self) -> PathBuf {
+        self.path.join("client-ca.pem")
+    }
+
+    /// Asks a node to read its certificates again (SIGHUP).
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn hang_up(&self, id: u64) -> Result<()> {
+        self.signal(id, Signal::HUP)
     }
 
     /// A node's data folder.

@@ -72,10 +72,31 @@ impl JsonClient {
         let http = reqwest::Client::builder()
             .no_proxy()
             .timeout(CALL_BOUND)
+            .tls_certs_only([])
             .build()?;
         Ok(Self {
             base: format!("http://{address}"),
             http,
+            patient: true,
+        })
+    }
+
+    /// As [`new`](Self::new), over TLS: with the node's CA, and a client certificate with its key
+    /// if there is one, all as PEM.
+    ///
+    /// # Errors
+    /// They are not what they should be.
+    pub fn over_tls(address: &str, ca: &[u8], certificate: Option<&[u8]>) -> Result<Self> {
+        let mut http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(CALL_BOUND)
+            .tls_certs_only([reqwest::Certificate::from_pem(ca)?]);
+        if let Some(certificate) = certificate {
+            http = http.identity(reqwest::Identity::from_pem(certificate)?);
+        }
+        Ok(Self {
+            base: format!("https://{address}"),
+            http: http.build()?,
             patient: true,
         })
     }

@@ -30,6 +30,7 @@ pub mod setting;
 pub mod shell;
 pub mod slow_disk;
 pub mod story;
+pub mod tls;
 pub mod wait;
 pub mod waiter;
 pub mod watchers;

@@ -114,6 +114,13 @@ pub(crate) fn next_step(failure: &(dyn std::error::Error + 'static)) -> Option<&
         if let Some(error) = wrapped.or_else(|| error.downcast_ref()) {
             return Some(next_step_after(error));
         }
+        // HTTP/2's words for an alert of TLS, where it expected a frame.
+        if error.to_string().contains("frame with invalid size") {
+            return Some(
+                "check the address: what answers there does not speak plaintext HTTP/2. If it \
+                 serves TLS, write https://, or give its CA",
+            );
+        }
         cause = error.source();
     }
     None

@@ -1,6 +1,7 @@
 //! Connections, handed on once their handshake is done.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -100,7 +101,7 @@ impl<T: Terms> Acceptor<T> {
                 Some(Ok(stream)) => stream,
                 Some(Err(error)) if is_of_one_connection(&error) => continue,
                 Some(Err(error)) => {
-                    self.report(&format!("accepting: {error}"));
+                    self.report(None, &format!("accepting: {error}"));
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -108,6 +109,7 @@ impl<T: Terms> Acceptor<T> {
             };
             while handshakes.try_join_next().is_some() {}
             let acceptor = self.clone();
+            let from = stream.peer_addr().ok();
             handshakes.spawn(async move {
                 match acceptor.secure(stream).await {
                     Ok(connection) => {
@@ -117,7 +119,7 @@ impl<T: Terms> Acceptor<T> {
                     }
                     Err(why) => {
                         acceptor.failed.increment(1);
-                        acceptor.report(&why);
+                        acceptor.report(from, &why);
                     }
                 }
             });
@@ -148,12 +150,17 @@ impl<T: Terms> Acceptor<T> {
     }
 
     /// Says why a connection was refused, though not so often that strangers fill the log.
-    fn report(&self, why: &str) {
+    fn report(&self, from: Option<SocketAddr>, why: &str) {
         let now = Instant::now();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_none_or(|last| now.duration_since(last) >= REPORT_INTERVAL) {
             *reported = Some(now);
-            tracing::warn!(listener = self.name, why, "a connection was refused");
+            tracing::warn!(
+                listener = self.name,
+                from = from.map(tracing::field::display),
+                why,
+                "a connection was refused"
+            );
         }
     }
 }

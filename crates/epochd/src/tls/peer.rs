@@ -157,3 +157,66 @@ fn would_be_accepted(
         .verify_server_cert(end_entity, intermediates, &wanted, &[], UnixTime::now())
         .map(|_verified| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use epoch_core::ClusterId;
+    use uuid::Uuid;
+
+    use super::super::first::PeerCertificates;
+    use super::*;
+    use crate::init::PeerCa;
+
+    const NAME: PeerName = PeerName {
+        cluster_id: ClusterId(Uuid::from_u128(1)),
+        node: 2,
+    };
+
+    fn certificates() -> PeerCertificates {
+        let out = tempfile::tempdir().unwrap();
+        PeerCertificates::begin(out.path(), NAME.cluster_id, &PeerCa::default()).unwrap()
+    }
+
+    #[test]
+    fn new_files_count_and_broken_ones_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let certificates = certificates();
+        certificates.write(NAME.node, folder.path()).unwrap();
+        let tls = PeerTls::open(folder.path(), NAME).unwrap();
+        let look = |asked| {
+            let before = tls.client_config();
+            tls.reload().look(asked);
+            !Arc::ptr_eq(&before, &tls.client_config())
+        };
+        assert!(!look(false), "nothing has changed");
+        certificates.write(NAME.node, folder.path()).unwrap();
+        assert!(look(false));
+        assert!(look(true), "asked to, without a change");
+        std::fs::write(folder.path().join(FOLDER).join(KEY_FILE), "broken").unwrap();
+        assert!(!look(false));
+        certificates.write(NAME.node + 1, folder.path()).unwrap();
+        assert!(!look(false), "another node's");
+        certificates.write(NAME.node, folder.path()).unwrap();
+        assert!(look(false));
+    }
+
+    #[test]
+    fn a_certificate_of_another_node_cluster_or_ca_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        certificates().write(NAME.node, folder.path()).unwrap();
+        let refused = |name| match PeerTls::open(folder.path(), name) {
+            Err(TlsError::Refused { why, .. }) => why,
+            opened => format!("{opened:?}"),
+        };
+        let node = PeerName { node: 3, ..NAME };
+        assert!(refused(node).contains("not of node 3"), "{}", refused(node));
+        let cluster_id = ClusterId(Uuid::from_u128(9));
+        let cluster = PeerName { cluster_id, ..NAME };
+        assert!(refused(cluster).contains("another cluster"));
+        let other = tempfile::tempdir().unwrap();
+        certificates().write(NAME.node, other.path()).unwrap();
+        let ca = Path::new(FOLDER).join(CA_FILE);
+        std::fs::copy(other.path().join(&ca), folder.path().join(&ca)).unwrap();
+        assert!(refused(NAME).contains("UnknownIssuer"), "{}", refused(NAME));
+    }
+}
