@@ -17,6 +17,7 @@ use tonic::codegen::http::Uri;
 use super::peer::PeerTls;
 use super::verify::dialled;
 
+/// To one address, once its name is looked up.
 const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 /// One round trip, and a moment for the signatures.
 const HANDSHAKE_WITHIN: Duration = Duration::from_millis(500);
@@ -36,13 +37,25 @@ impl PeerConnector {
     async fn connect(self, uri: Uri) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
         let no_address = || io::Error::other("the peer's address has no host and port");
         let address = uri.authority().ok_or_else(no_address)?.as_str();
-        let stream = in_time(CONNECT_WITHIN, TcpStream::connect(address)).await?;
+        let stream = reach(address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(dialled(self.node)).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.tls.client_config());
         let stream = in_time(HANDSHAKE_WITHIN, connector.connect(name, stream)).await?;
         Ok(TokioIo::new(stream))
     }
+}
+
+/// Tries each of a host's addresses in turn.
+async fn reach(address: &str) -> io::Result<TcpStream> {
+    let mut failure = io::Error::other("the peer's host has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        match in_time(CONNECT_WITHIN, TcpStream::connect(address)).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 async fn in_time<T>(
