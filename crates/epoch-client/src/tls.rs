@@ -178,6 +178,8 @@ mod tests {
         let unknown = rustls::Error::from(CertificateError::UnknownIssuer);
         let failure = io::Error::other(io::Error::other(unknown));
         assert!(next_step(&failure).unwrap().contains("CA"));
+        let alert = io::Error::other("connection error detected: frame with invalid size");
+        assert!(next_step(&alert).unwrap().contains("https://"));
         assert_eq!(next_step(&io::Error::other("else")), None);
     }
 }
