@@ -106,12 +106,7 @@ fn system_roots() -> RootCertStore {
 pub(crate) fn next_step(failure: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let mut cause = Some(failure);
     while let Some(error) = cause {
-        // An I/O error hides the one that it is made of, and names that one's source as its own.
-        let wrapped = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        let wrapped = wrapped.and_then(|error| error.downcast_ref());
-        if let Some(error) = wrapped.or_else(|| error.downcast_ref()) {
+        if let Some(error) = error.downcast_ref() {
             return Some(next_step_after(error));
         }
         // HTTP/2's words for an alert of TLS, where it expected a frame.
@@ -121,15 +116,29 @@ pub(crate) fn next_step(failure: &(dyn std::error::Error + 'static)) -> Option<&
                  serves TLS, write https://, or give its CA",
             );
         }
-        cause = error.source();
+        cause = below(error);
     }
     None
+}
+
+/// What caused an error. An I/O error hides the one that it is made of, and names that one's source
+/// as its own.
+fn below<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a (dyn std::error::Error + 'static)> {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref().map(|inner| inner as _),
+        None => error.source(),
+    }
 }
 
 fn next_step_after(error: &rustls::Error) -> &'static str {
     use rustls::Error as Tls;
     match error {
-        Tls::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        // The second: of a CA of the same name.
+        Tls::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
             "give the CA that signs the nodes' certificates; the one given, or those that the \
              system trusts, did not sign this one"
         }

@@ -27,15 +27,14 @@ fn refused(why: NameError) -> Error {
 pub(crate) fn refusal(failure: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut cause = Some(failure);
     while let Some(error) = cause {
-        // An I/O error hides the one that it is made of, and names that one's source as its own.
-        let wrapped = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        let wrapped = wrapped.and_then(|error| error.downcast_ref());
-        if let Some(error) = wrapped.or_else(|| error.downcast_ref()) {
+        if let Some(error) = error.downcast_ref() {
             return Some(said(error));
         }
-        cause = error.source();
+        // An I/O error hides the one that it is made of, and names that one's source as its own.
+        cause = match error.downcast_ref::<io::Error>() {
+            Some(error) => error.get_ref().map(|inner| inner as _),
+            None => error.source(),
+        };
     }
     None
 }
