@@ -63,6 +63,7 @@ fn of_reason(reason: Reason) -> Verdict {
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
+        | Reason::PermissionLimit
         | Reason::WatchCompacted
         | Reason::TooLarge
         | Reason::ClockPoisoned

@@ -82,7 +82,9 @@ pub use jws_error::JwsError;
 pub use keys::{
     JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeyId, KeySet, KeySetError, VerifyingKey, VerifyingKeyError,
 };
-pub use name::{HOLDER_BYTES_MAX, Holder, NameError, SCOPE_BYTES_MAX, Scope};
+pub use name::{
+    HOLDER_BYTES_MAX, Holder, NameError, PRINCIPAL_BYTES_MAX, Principal, SCOPE_BYTES_MAX, Scope,
+};
 pub use pin::{Pin, PinError};
 pub use proof::{
     PROOF_BYTES_MAX, PROOF_JTI_BYTES_MAX, PROOF_TYPE, PROOF_WINDOW_MS_DEFAULT,

@@ -1,4 +1,4 @@
-//! The two names people choose: scope and holder.
+//! The names people choose: scope, holder and principal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const SCOPE_BYTES_MAX: usize = 512;
 /// Longest holder, in bytes of UTF-8. With the longest scope, a certificate stays under 2 KiB.
 pub const HOLDER_BYTES_MAX: usize = 256;
+/// Longest principal, in bytes of UTF-8.
+pub const PRINCIPAL_BYTES_MAX: usize = 256;
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -147,6 +149,21 @@ name!(
     "holder",
     HOLDER_BYTES_MAX
 );
+name!(
+    /// Whom permissions are given to: UTF-8, 1 to 256 bytes, no control characters.
+    Principal,
+    "principal",
+    PRINCIPAL_BYTES_MAX
+);
+
+impl Principal {
+    /// Whether a holder is one of its own: named as the principal is, or by its name, `/` and more.
+    #[must_use]
+    pub fn owns(&self, holder: &Holder) -> bool {
+        let rest = holder.as_str().strip_prefix(self.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -172,6 +189,27 @@ mod tests {
             assert!(
                 matches!(Scope::parse(bad), Err(NameError::ControlCharacter { .. })),
                 "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_principal_owns_the_holders_that_are_named_after_it() {
+        let principal = Principal::parse("team/a").unwrap();
+        for (holder, owned) in [
+            ("team/a", true),
+            ("team/a/", true),
+            ("team/a/worker-7", true),
+            ("team/ab", false),
+            ("team/a-7", false),
+            ("team", false),
+            ("TEAM/a", false),
+            ("x/team/a", false),
+        ] {
+            assert_eq!(
+                principal.owns(&Holder::parse(holder).unwrap()),
+                owned,
+                "{holder}"
             );
         }
     }

@@ -74,6 +74,8 @@ reasons! {
     WaitLimit = "WAIT_LIMIT", "try again later";
     /// Too many records, or too many bytes of them.
     RecordLimit = "RECORD_LIMIT", "delete records that are not needed";
+    /// Too many permissions or tokens.
+    PermissionLimit = "PERMISSION_LIMIT", "remove permissions or tokens that are not needed";
     /// The node serves no more watches.
     WatchLimit = "WATCH_LIMIT", "watch on another node, or watch a prefix in place of many scopes";
     /// The events after the cursor are gone.

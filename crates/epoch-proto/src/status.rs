@@ -32,6 +32,7 @@ pub fn grpc_code(reason: Reason) -> Code {
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
+        | Reason::PermissionLimit
         | Reason::WatchLimit
         | Reason::Overloaded
         | Reason::TooLarge => Code::ResourceExhausted,
@@ -71,6 +72,7 @@ pub fn http_status(reason: Reason) -> u16 {
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
+        | Reason::PermissionLimit
         | Reason::WatchLimit
         | Reason::Overloaded
         | Reason::TooLarge => 429,

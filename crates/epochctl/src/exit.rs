@@ -118,6 +118,7 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
+        | Reason::PermissionLimit
         | Reason::WatchCompacted
         | Reason::SessionStalled
         | Reason::TargetExpired
