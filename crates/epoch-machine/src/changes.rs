@@ -5,13 +5,13 @@ use std::sync::Arc;
 use epoch_core::RequestId;
 use imbl::OrdSet;
 
+use crate::admin::{AdminKey, AdminRow};
 use crate::command::SessionKey;
 use crate::load::{RecordRow, ScopeRow, SessionRow, SpentRow, WaitRow};
 use crate::rows::Place;
 use crate::state::State;
 
-/// The keys of rows that have changed. Signing keys are not among them: they are few, and
-/// [`Head`](crate::Head) has them all.
+/// The keys of rows that have changed.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     sessions: OrdSet<SessionKey>,
@@ -19,6 +19,7 @@ pub struct Changes {
     spent: OrdSet<(SessionKey, RequestId)>,
     waits: OrdSet<Place>,
     records: OrdSet<Arc<str>>,
+    admin: OrdSet<AdminKey>,
 }
 
 /// One changed row as it is now; `None` when it is gone.
@@ -34,10 +35,12 @@ pub enum RowChange {
     Wait(Arc<str>, (u64, u32), Option<WaitRow>),
     /// A scope's record.
     Record(Arc<str>, Option<RecordRow>),
+    /// A rare row.
+    Admin(AdminKey, Option<AdminRow>),
 }
 
 impl Changes {
-    /// Whether no row has changed. Time and signing keys may have.
+    /// Whether no row has changed. Time may have.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -52,8 +55,9 @@ impl Changes {
             spent,
             waits,
             records,
+            admin,
         } = self;
-        sessions.len() + scopes.len() + spent.len() + waits.len() + records.len()
+        sessions.len() + scopes.len() + spent.len() + waits.len() + records.len() + admin.len()
     }
 
     /// Adds those of another stretch of time, in any order: of a checkpoint that failed, so that
@@ -64,6 +68,7 @@ impl Changes {
         self.spent.extend(other.spent);
         self.waits.extend(other.waits);
         self.records.extend(other.records);
+        self.admin.extend(other.admin);
     }
 
     pub(crate) fn session(&mut self, key: SessionKey) {
@@ -85,6 +90,10 @@ impl Changes {
     pub(crate) fn record(&mut self, scope: &Arc<str>) {
         self.records.insert(Arc::clone(scope));
     }
+
+    pub(crate) fn admin(&mut self, key: &AdminKey) {
+        self.admin.insert(key.clone());
+    }
 }
 
 impl State {
@@ -104,8 +113,8 @@ impl State {
         self.rows.take_changes()
     }
 
-    /// The rows of `changes` as they are now: sessions, scopes, spent ids, waits, then records, each
-    /// in order.
+    /// The rows of `changes` as they are now: sessions, scopes, spent ids, waits, records, then rare
+    /// rows, each in order.
     pub fn changed_rows(&self, changes: &Changes) -> impl Iterator<Item = RowChange> {
         let sessions = changes
             .sessions
@@ -126,10 +135,15 @@ impl State {
             .records
             .iter()
             .map(|scope| RowChange::Record(Arc::clone(scope), self.record_row(scope)));
+        let admin = changes
+            .admin
+            .iter()
+            .map(|key| RowChange::Admin(key.clone(), self.admin_row(key)));
         sessions
             .chain(scopes)
             .chain(spent)
             .chain(waits)
             .chain(records)
+            .chain(admin)
     }
 }

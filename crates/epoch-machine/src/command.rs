@@ -1,11 +1,17 @@
 //! What goes into the log: batches of commands, each already checked for form.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{Epoch, Holder, NodeId, OpenId, RequestId, Scope, SessionHash, SessionId};
+use epoch_core::{
+    Epoch, Holder, NodeId, OpenId, Principal, RequestId, Scope, SessionHash, SessionId,
+};
 
+use crate::limits::Limits;
+use crate::permission::{Prefix, Verbs};
 use crate::record::{IntentDigest, Value};
 use crate::terms::{Terms, Wait};
+use crate::token::{TokenHash, TokenLabel};
 
 /// Shortest session TTL, in milliseconds.
 pub const TTL_MS_MIN: u64 = 1_000;
@@ -14,6 +20,9 @@ pub const TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
 
 /// An Ed25519 public key.
 pub type PublicKey = [u8; 32];
+
+/// The SHA-256 thumbprint of a JSON web key (RFC 7638).
+pub type HolderKey = [u8; 32];
 
 /// One leadership: a term can have several, told apart by the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +124,10 @@ pub enum Command {
         ttl: Ttl,
         /// How long keepalives renew it without progress.
         stall_limit: Option<Ttl>,
+        /// Who opens it, where that is known: from then on the session acts for it.
+        principal: Option<Principal>,
+        /// The thumbprint of the key that its holder proves to have.
+        holder_key: Option<HolderKey>,
     },
     /// Closes a session and ends its grants and waits.
     Close {
@@ -201,6 +214,8 @@ pub enum Command {
         scope: Scope,
         /// The epoch that must still be current.
         epoch: Option<Epoch>,
+        /// By whom, where that is known.
+        by: Option<Principal>,
     },
     /// Writes a scope's record, or removes its value.
     WriteRecord {
@@ -216,6 +231,60 @@ pub enum Command {
         expected_revision: Option<u64>,
         /// The caller's action.
         intent: Option<IntentDigest>,
+    },
+    /// Gives a permission: in place of the one that the principal had for the prefix, if any. The
+    /// first one must be to operate, and closes the cluster to all who have none. Waits that are
+    /// no longer allowed end as cancelled; grants stay until they end.
+    GrantPermission {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// To whom.
+        principal: Principal,
+        /// For which scopes.
+        prefix: Prefix,
+        /// To do what.
+        verbs: Verbs,
+    },
+    /// Takes a permission away; never the last one to operate. Waits that are no longer allowed
+    /// end as cancelled; grants stay until they end: by release, expiry, or a [`Command::Revoke`].
+    RevokePermission {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// From whom.
+        principal: Principal,
+        /// For which scopes.
+        prefix: Prefix,
+    },
+    /// Adds a token of a principal.
+    AddToken {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// Whose.
+        principal: Principal,
+        /// What it is called.
+        label: TokenLabel,
+        /// Of what it is known by.
+        hash: TokenHash,
+        /// From when on it is no good, in milliseconds since 1970; `None` is never.
+        expires_ms: Option<NonZeroU64>,
+    },
+    /// Removes a token of a principal.
+    RemoveToken {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// Whose.
+        principal: Principal,
+        /// What it is called.
+        label: TokenLabel,
+    },
+    /// Sets the limits of a principal, in place of those it had. What it has already stays.
+    SetLimits {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// Whose.
+        principal: Principal,
+        /// The limits.
+        limits: Limits,
     },
     /// Makes a node's signing key known to all.
     RegisterKey {

@@ -1,12 +1,15 @@
 //! A running hash of the state, so that nodes can tell in a moment whether they have the same one.
 
+mod admin;
+
 use std::fmt;
 use std::hash::Hasher as _;
 
-use epoch_core::{ClusterId, Incarnation, NodeId, RequestId};
+use epoch_core::{ClusterId, Incarnation, Principal, RequestId};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::command::{PublicKey, SessionKey, Ttl};
+use crate::admin::AdminRow;
+use crate::command::{SessionKey, Ttl};
 use crate::record::Record;
 use crate::rows::{Origin, Place, Row, Spent, SpentUse, Standing, Waiting};
 use crate::state::SessionState;
@@ -15,7 +18,6 @@ use crate::terms::Terms;
 const SESSION: u8 = 1;
 const SCOPE: u8 = 2;
 const SPENT: u8 = 3;
-const KEY: u8 = 4;
 const WHOLE: u8 = 5;
 const WAIT: u8 = 6;
 const RECORD: u8 = 7;
@@ -28,13 +30,17 @@ const RECORD: u8 = 7;
 ///
 /// | what | bytes, in order |
 /// | --- | --- |
-/// | session | 1, session key, open id (16), holder (text), TTL and stall limit in ms (u64 each; 0 for no limit), highest id forgotten (u64) |
+/// | session | 1, session key, open id (16), holder (text), TTL and stall limit in ms (u64 each; 0 for no limit), highest id forgotten (u64), principal (text; empty for none), 0 or 1 and the holder key (32) |
 /// | free scope | 2, name (text), epoch (u64), 0, lock delay in ms (u64) |
 /// | held scope | 2, name (text), epoch (u64), 1, session key, request id (u64; 0 when transferred), log index (u64), offset (u32), term (u64), node (u64), terms; then 0, or 1, session key and epoch (u64) of the grant it was before a transfer |
 /// | spent request id | 3, session key, request id (u64), scope (text), then 1 for a grant, 2 for an expired wait, 3 for a cancelled one |
 /// | wait | 6, scope (text), log index (u64), offset (u32), session key, request id (u64), wait in ms (u64), terms |
 /// | record | 7, scope (text), revision (u64), epoch (u64), 0 or 1 and the value (length as u32, bytes); number of intents (u32), of each id (16), payload (16), revision (u64), effect (0 or 1) |
-/// | signing key | 4, node (u64), public key (32) |
+/// | signing key | 4, 1, node (u64), public key (32) |
+/// | permission | 4, 2, principal (text), prefix (text), verbs (u32) |
+/// | token | 4, 3, its hash (32), principal (text), label (text), time in ms when it was added (u64), and from when on it is no good (u64; 0 for never) |
+/// | limits | 4, 4, principal (text), sessions, grants, waits and requests a second: of each 0, or 1 and the limit (u32) |
+/// | audit record | 4, 5, number (u64), time in ms (u64), log index (u64), principal (text; empty for none), action (u32), target (text), reason of the refusal (text; empty for none) |
 /// | the whole | 5, sum of the rows (u128), incarnation (16), group (u32), time in ms (u64) |
 ///
 /// Numbers are little-endian; a session key is its log index (u64) and offset (u32); a text is its
@@ -115,11 +121,7 @@ impl RowSum {
             HashedRow::Spent(key, request_id, spent) => bytes.spent(key, request_id, spent),
             HashedRow::Wait(place, waiting) => bytes.wait(place, waiting),
             HashedRow::Record(scope, record) => bytes.record(scope, record),
-            HashedRow::Key(node, public_key) => {
-                bytes.tag(KEY);
-                bytes.u64(node);
-                bytes.raw(public_key);
-            }
+            HashedRow::Admin(row) => bytes.admin(row),
         }
         u128::from(bytes.0.finish128())
     }
@@ -133,7 +135,7 @@ pub(crate) enum HashedRow<'a> {
     Spent(SessionKey, RequestId, &'a Spent),
     Wait(&'a Place, &'a Waiting),
     Record(&'a str, &'a Record),
-    Key(NodeId, &'a PublicKey),
+    Admin(&'a AdminRow),
 }
 
 /// Takes the canonical bytes in. Straight into the hasher: collecting them first is slower.
@@ -147,6 +149,8 @@ impl Bytes {
             holder,
             ttl,
             stall_limit,
+            principal,
+            holder_key,
             forgotten,
             spent: _,
             grants: _,
@@ -160,6 +164,11 @@ impl Bytes {
         self.u64(ttl.ms());
         self.u64(stall_limit.map_or(0, Ttl::ms));
         self.u64(*forgotten);
+        self.principal(principal.as_ref());
+        self.tag(u8::from(holder_key.is_some()));
+        if let Some(holder_key) = holder_key {
+            self.raw(holder_key);
+        }
     }
 
     fn scope(&mut self, name: &str, row: &Row) {
@@ -253,6 +262,10 @@ impl Bytes {
             self.u64(done.revision);
             self.tag(u8::from(done.had_effect));
         }
+    }
+
+    fn principal(&mut self, principal: Option<&Principal>) {
+        self.text(principal.map_or("", Principal::as_str));
     }
 
     fn terms(&mut self, terms: &Terms) {

@@ -21,14 +21,18 @@
     )
 )]
 
+mod admin;
 mod apply;
+mod audit;
 mod changes;
 mod command;
 mod epoch_rule;
 mod event;
 mod hash;
+mod limits;
 mod load;
 mod outcome;
+mod permission;
 pub mod promise;
 mod record;
 mod rows;
@@ -36,30 +40,37 @@ mod state;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod token;
 
+pub use admin::{AdminKey, AdminRow, Permission};
 pub use apply::apply;
+pub use audit::{AuditAction, AuditRecord, AuditTarget, TARGET_BYTES_MAX, TargetError};
 pub use changes::{Changes, RowChange};
 pub use command::{
-    Batch, Command, Entry, Leadership, PublicKey, SCOPES_MAX, Scopes, ScopesError, SessionKey,
-    TTL_MS_MAX, TTL_MS_MIN, Ttl, TtlError,
+    Batch, Command, Entry, HolderKey, Leadership, PublicKey, SCOPES_MAX, Scopes, ScopesError,
+    SessionKey, TTL_MS_MAX, TTL_MS_MIN, Ttl, TtlError,
 };
 pub use event::{Event, GrantEvent, GrantEventKind, WaitEnd};
 pub use hash::StateHash;
+pub use limits::{Limits, Usage};
 pub use load::{
     Head, HeldRow, LoadError, Loader, RecordRow, ScopeRow, SessionRow, SpentRow, StandingRow,
     WaitRow,
 };
 pub use outcome::{Applied, ForeignLeadership, Grant, Outcome, Refusal};
+pub use permission::{PREFIX_BYTES_MAX, Prefix, PrefixError, Verb, Verbs, VerbsError};
 pub use record::{
     DoneIntent, INTENTS_KEPT, IntentDigest, REMOVED_KEPT_MS, Record, VALUE_BYTES_MAX, Value,
     ValueError,
 };
 pub use rows::SpentUse;
 pub use state::{
-    Counts, GRANTS_MAX, HeldState, KEYS_MAX, Page, QUEUE_MAX, QueuedWait, RECORD_BYTES_MAX,
+    AUDIT_KEPT, AuditPage, Counts, GRANTS_MAX, HeldState, KEYS_MAX, LIMITED_MAX, PERMISSIONS_MAX,
+    PERMISSIONS_OF_ONE_MAX, Page, PermissionPage, QUEUE_MAX, QueuedWait, RECORD_BYTES_MAX,
     Requested, SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage, SessionPlace,
-    SessionState, State, WAITS_MAX,
+    SessionState, State, TOKENS_MAX, TOKENS_OF_ONE_MAX, WAITS_MAX,
 };
 pub use terms::{
     LockDelay, METADATA_BYTES_MAX, Metadata, MetadataError, Terms, WAIT_MS_MAX, Wait, WaitError,
 };
+pub use token::{LABEL_BYTES_MAX, LabelError, Token, TokenHash, TokenLabel};

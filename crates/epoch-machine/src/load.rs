@@ -2,9 +2,10 @@
 
 mod loader;
 
-use epoch_core::{ClusterId, Epoch, Holder, Incarnation, NodeId, OpenId, RequestId, Scope};
+use epoch_core::{ClusterId, Epoch, Holder, Incarnation, OpenId, Principal, RequestId, Scope};
 
-use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
+use crate::admin::{AdminKey, AdminRow};
+use crate::command::{HolderKey, Leadership, SessionKey, Ttl};
 use crate::record::Record;
 use crate::rows::{Place, Row, Spent, SpentUse, Standing, Waiting};
 use crate::state::{SessionState, State};
@@ -13,7 +14,7 @@ use crate::terms::{LockDelay, Terms, Wait};
 pub use loader::{LoadError, Loader};
 
 /// What is not a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The cluster.
     pub cluster_id: ClusterId,
@@ -23,8 +24,6 @@ pub struct Head {
     pub group: u32,
     /// Replicated time, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Signing keys by node.
-    pub keys: Vec<(NodeId, PublicKey)>,
 }
 
 /// A session as a row.
@@ -40,6 +39,10 @@ pub struct SessionRow {
     pub ttl: Ttl,
     /// How long keepalives renew it without progress.
     pub stall_limit: Option<Ttl>,
+    /// Who opened it, where that is known.
+    pub principal: Option<Principal>,
+    /// The thumbprint of the key that its holder proves to have.
+    pub holder_key: Option<HolderKey>,
     /// The highest request id forgotten; 0 when none is.
     pub forgotten: u64,
 }
@@ -133,7 +136,6 @@ impl State {
             incarnation: self.incarnation,
             group: self.group,
             now_ms: self.now_ms,
-            keys: self.keys().map(|(node, key)| (node, *key)).collect(),
         }
     }
 
@@ -169,6 +171,11 @@ impl State {
         records.filter_map(|(name, record)| RecordRow::new(name, record))
     }
 
+    /// Rare rows, in the order of their keys.
+    pub fn admin_rows(&self) -> impl Iterator<Item = AdminRow> {
+        self.rows.admin().values().cloned()
+    }
+
     pub(crate) fn session_row(&self, key: SessionKey) -> Option<SessionRow> {
         let session = self.rows.sessions().get(&key)?;
         Some(SessionRow::new(key, session))
@@ -190,6 +197,10 @@ impl State {
     pub(crate) fn record_row(&self, name: &str) -> Option<RecordRow> {
         RecordRow::new(name, self.rows.records().get(name)?)
     }
+
+    pub(crate) fn admin_row(&self, key: &AdminKey) -> Option<AdminRow> {
+        self.rows.admin().get(key).cloned()
+    }
 }
 
 impl SessionRow {
@@ -200,6 +211,8 @@ impl SessionRow {
             holder: session.holder.clone(),
             ttl: session.ttl,
             stall_limit: session.stall_limit,
+            principal: session.principal.clone(),
+            holder_key: session.holder_key,
             forgotten: session.forgotten,
         }
     }

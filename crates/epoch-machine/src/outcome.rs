@@ -137,6 +137,25 @@ pub enum Outcome {
         /// True when a grant ended by it.
         ended: bool,
     },
+    /// The permission is given.
+    PermissionGranted,
+    /// A RevokePermission took effect, or found nothing to do.
+    PermissionRevoked {
+        /// False when there was no such permission.
+        revoked: bool,
+    },
+    /// The token is known.
+    TokenAdded {
+        /// False when it was known before.
+        new: bool,
+    },
+    /// A RemoveToken took effect, or found nothing to do.
+    TokenRemoved {
+        /// False when there was no such token.
+        removed: bool,
+    },
+    /// The limits are as asked for.
+    LimitsSet,
     /// The key is known.
     KeyRegistered {
         /// Whose.
@@ -226,8 +245,8 @@ pub enum Refusal {
     /// The request id asked for something else before.
     #[error("the request id was used before, for another scope or on other terms")]
     RequestIdReused,
-    /// The open id is of a live session with another holder, TTL or stall limit.
-    #[error("the open_id is of a live session with another holder, ttl or stall_limit")]
+    /// The open id is of a live session with another holder, TTL, stall limit or holder key.
+    #[error("the open_id is of a live session with another holder, ttl, stall_limit or holder key")]
     OpenIdReused,
     /// The request ids of an AcquireMany run out of range.
     #[error("request_id and as many after it as there are scopes must stay below 2^53")]
@@ -256,6 +275,40 @@ pub enum Refusal {
     /// Too many keys.
     #[error("the cluster keeps no more signing keys")]
     KeyLimit,
+    /// The principal has no permission for this. Says neither for what nor whose it is.
+    #[error("this is not permitted; ask an operator for the permission")]
+    PermissionDenied,
+    /// The first permission is not to operate.
+    #[error(
+        "the first permission must give operate on all scopes, so that somebody can give the others"
+    )]
+    FirstOperator,
+    /// The last permission to operate would go.
+    #[error(
+        "this is the last permission to operate; give another principal operate on all scopes first"
+    )]
+    LastOperator,
+    /// Too many permissions.
+    #[error("the cluster keeps no more permissions, or no more of one principal; remove some")]
+    PermissionLimit,
+    /// Too many tokens.
+    #[error("the cluster keeps no more tokens, or no more of one principal; remove some")]
+    TokenLimit,
+    /// The token or its label stands for another.
+    #[error("the token or its label is used already; remove that one, or use another")]
+    TokenReused,
+    /// Too many principals with limits.
+    #[error("the cluster keeps no more limits; remove those of another principal")]
+    LimitsLimit,
+    /// The principal has as many sessions as it may.
+    #[error("the principal has as many sessions as it may have; close some")]
+    PrincipalSessionLimit,
+    /// The principal has as many grants and waits as it may have grants.
+    #[error("the principal has as many grants, and waits for more, as it may have; release some")]
+    PrincipalGrantLimit,
+    /// The principal has as many waits as it may.
+    #[error("the principal has as many waits as it may have; cancel some")]
+    PrincipalWaitLimit,
 }
 
 impl Refusal {
@@ -271,20 +324,25 @@ impl Refusal {
             Self::WaitExpired => Reason::WaitExpired,
             Self::WaitCancelled => Reason::WaitCancelled,
             Self::QueueFull => Reason::QueueFull,
-            Self::WaitLimit => Reason::WaitLimit,
+            Self::WaitLimit | Self::PrincipalWaitLimit => Reason::WaitLimit,
             Self::TargetExpired => Reason::TargetExpired,
-            Self::TargetIsSelf => Reason::InvalidArgument,
+            Self::TargetIsSelf | Self::FirstOperator | Self::LastOperator => {
+                Reason::InvalidArgument
+            }
+            Self::PermissionLimit | Self::TokenLimit | Self::LimitsLimit => Reason::PermissionLimit,
             Self::RevisionMismatch { .. } => Reason::RevisionMismatch,
             Self::IntentReused => Reason::IntentReused,
             Self::RecordLimit => Reason::RecordLimit,
             Self::Superseded { .. } => Reason::EpochSuperseded,
-            Self::NotTheHolder { .. } => Reason::PermissionDenied,
-            Self::RequestIdReused | Self::OpenIdReused => Reason::RequestIdReused,
+            Self::NotTheHolder { .. } | Self::PermissionDenied => Reason::PermissionDenied,
+            Self::RequestIdReused | Self::OpenIdReused | Self::TokenReused => {
+                Reason::RequestIdReused
+            }
             Self::RequestIdTooOld { .. } => Reason::RequestIdTooOld,
             Self::RequestIdsOver | Self::EpochUnknown { .. } => Reason::InvalidArgument,
             Self::EpochExhausted => Reason::EpochExhausted,
-            Self::SessionLimit => Reason::SessionLimit,
-            Self::GrantLimit => Reason::GrantLimit,
+            Self::SessionLimit | Self::PrincipalSessionLimit => Reason::SessionLimit,
+            Self::GrantLimit | Self::PrincipalGrantLimit => Reason::GrantLimit,
             Self::KeyLimit => Reason::Internal,
         }
     }
@@ -317,7 +375,17 @@ impl Refusal {
             | Self::EpochExhausted
             | Self::SessionLimit
             | Self::GrantLimit
-            | Self::KeyLimit => None,
+            | Self::KeyLimit
+            | Self::PermissionDenied
+            | Self::FirstOperator
+            | Self::LastOperator
+            | Self::PermissionLimit
+            | Self::TokenLimit
+            | Self::TokenReused
+            | Self::LimitsLimit
+            | Self::PrincipalSessionLimit
+            | Self::PrincipalGrantLimit
+            | Self::PrincipalWaitLimit => None,
         }
     }
 }

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use epoch_core::{ClusterId, Epoch, Incarnation, NodeId, RequestId};
-use imbl::{OrdMap, OrdSet};
+use epoch_core::{ClusterId, Epoch, Incarnation, Principal, RequestId};
+use imbl::OrdMap;
 
+use crate::admin::{AdminKey, AdminRow};
 use crate::changes::Changes;
-use crate::command::{Leadership, PublicKey, SessionKey};
+use crate::command::{Leadership, SessionKey};
 use crate::hash::{HashedRow, RowSum, StateHash};
+use crate::limits::Usage;
 use crate::record::Record;
 use crate::state::SessionState;
 use crate::terms::{LockDelay, Terms, Wait};
@@ -139,10 +141,14 @@ pub(crate) struct Rows {
     spent: OrdMap<SpentId, Spent>,
     waits: OrdMap<Place, Waiting>,
     records: OrdMap<Arc<str>, Record>,
-    keys: OrdSet<(NodeId, Arc<PublicKey>)>,
+    admin: OrdMap<AdminKey, AdminRow>,
     sum: RowSum,
     /// Bytes of all records: follows from them.
     record_bytes: usize,
+    /// How many of the rare rows are permissions.
+    permissions: usize,
+    /// What each principal has: follows from the sessions that have one.
+    usage: OrdMap<Principal, Usage>,
     /// `None` while nobody asks for them.
     changes: Option<Changes>,
 }
@@ -157,9 +163,11 @@ impl PartialEq for Rows {
             spent,
             waits,
             records,
-            keys,
+            admin,
             sum: _,
             record_bytes,
+            permissions,
+            usage,
             changes: _,
         } = self;
         *sessions == other.sessions
@@ -167,8 +175,10 @@ impl PartialEq for Rows {
             && *spent == other.spent
             && *waits == other.waits
             && *records == other.records
-            && *keys == other.keys
+            && *admin == other.admin
             && *record_bytes == other.record_bytes
+            && *permissions == other.permissions
+            && *usage == other.usage
     }
 }
 
@@ -182,9 +192,11 @@ impl Rows {
             spent: OrdMap::new(),
             waits: OrdMap::new(),
             records: OrdMap::new(),
-            keys: OrdSet::new(),
+            admin: OrdMap::new(),
             sum: RowSum::new(cluster_id),
             record_bytes: 0,
+            permissions: 0,
+            usage: OrdMap::new(),
             changes: None,
         }
     }
@@ -215,8 +227,18 @@ impl Rows {
         self.record_bytes
     }
 
-    pub(crate) fn keys(&self) -> &OrdSet<(NodeId, Arc<PublicKey>)> {
-        &self.keys
+    /// Rows of which there are few.
+    pub(crate) fn admin(&self) -> &OrdMap<AdminKey, AdminRow> {
+        &self.admin
+    }
+
+    pub(crate) fn permissions(&self) -> usize {
+        self.permissions
+    }
+
+    /// No principal is there that has nothing.
+    pub(crate) fn usage(&self) -> &OrdMap<Principal, Usage> {
+        &self.usage
     }
 
     pub(crate) fn hash(&self, incarnation: Incarnation, group: u32, now_ms: u64) -> StateHash {
@@ -244,8 +266,12 @@ impl Rows {
             changes.session(key);
         }
         self.sum.add(HashedRow::Session(key, &session));
+        let principal = session.principal.as_ref();
+        used(&mut self.usage, principal, |usage| {
+            usage.plus(session.usage())
+        });
         let old = self.sessions.insert(key, session)?;
-        self.sum.subtract(HashedRow::Session(key, &old));
+        self.unsessioned(key, &old);
         Some(old)
     }
 
@@ -254,8 +280,15 @@ impl Rows {
         if let Some(changes) = &mut self.changes {
             changes.session(key);
         }
-        self.sum.subtract(HashedRow::Session(key, &old));
+        self.unsessioned(key, &old);
         Some(old)
+    }
+
+    fn unsessioned(&mut self, key: SessionKey, old: &SessionState) {
+        self.sum.subtract(HashedRow::Session(key, old));
+        used(&mut self.usage, old.principal.as_ref(), |usage| {
+            usage.minus(old.usage())
+        });
     }
 
     /// Counts a grant in its session, too.
@@ -290,9 +323,14 @@ impl Rows {
 
     /// Changes what follows from other rows: no part of the session's own.
     fn of_session(&mut self, key: SessionKey, change: impl FnOnce(&mut SessionState)) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            change(session);
-        }
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let before = session.usage();
+        change(session);
+        used(&mut self.usage, session.principal.as_ref(), |usage| {
+            usage.minus(before).plus(session.usage())
+        });
     }
 
     /// Counts it in its session, too.
@@ -383,15 +421,52 @@ impl Rows {
         self.record_bytes = self.record_bytes.saturating_sub(old.bytes(scope));
     }
 
-    /// False when it was there already.
-    pub(crate) fn put_key(&mut self, node: NodeId, public_key: Arc<PublicKey>) -> bool {
-        if self.keys.contains(&(node, Arc::clone(&public_key))) {
-            return false;
+    pub(crate) fn put_admin(&mut self, row: AdminRow) -> Option<AdminRow> {
+        let key = row.key();
+        if let Some(changes) = &mut self.changes {
+            changes.admin(&key);
         }
-        self.sum.add(HashedRow::Key(node, &public_key));
-        self.keys.insert((node, public_key));
-        true
+        self.sum.add(HashedRow::Admin(&row));
+        self.permissions = self.permissions.saturating_add(permissions_in(&row));
+        let old = self.admin.insert(key, row)?;
+        self.unadmitted(&old);
+        Some(old)
     }
+
+    pub(crate) fn remove_admin(&mut self, key: &AdminKey) -> Option<AdminRow> {
+        let old = self.admin.remove(key)?;
+        if let Some(changes) = &mut self.changes {
+            changes.admin(key);
+        }
+        self.unadmitted(&old);
+        Some(old)
+    }
+
+    fn unadmitted(&mut self, old: &AdminRow) {
+        self.sum.subtract(HashedRow::Admin(old));
+        self.permissions = self.permissions.saturating_sub(permissions_in(old));
+    }
+}
+
+/// Changes what the principal of a session has, if it has one.
+fn used(
+    usage: &mut OrdMap<Principal, Usage>,
+    principal: Option<&Principal>,
+    change: impl FnOnce(Usage) -> Usage,
+) {
+    let Some(principal) = principal else {
+        return;
+    };
+    let changed = change(usage.get(principal).copied().unwrap_or_default());
+    if changed.is_none() {
+        usage.remove(principal);
+    } else {
+        usage.insert(principal.clone(), changed);
+    }
+}
+
+fn permissions_in(row: &AdminRow) -> usize {
+    usize::from(matches!(row, AdminRow::Permission(_)))
 }
 
 /// Bugs that the tests plant.
@@ -403,5 +478,9 @@ impl Rows {
 
     pub(crate) fn forget_changes_since(&mut self, earlier: &Self) {
         self.changes.clone_from(&earlier.changes);
+    }
+
+    pub(crate) fn forget_usage_since(&mut self, earlier: &Self) {
+        self.usage.clone_from(&earlier.usage);
     }
 }

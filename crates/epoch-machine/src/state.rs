@@ -1,5 +1,6 @@
 //! The replicated state.
 
+mod admin;
 mod derived;
 mod read;
 mod request;
@@ -7,18 +8,21 @@ mod request;
 use std::sync::Arc;
 
 use epoch_core::{
-    ClusterId, Epoch, GrantsDigest, Holder, Incarnation, NodeId, OpenId, Position, RequestId,
+    ClusterId, Epoch, GrantsDigest, Holder, Incarnation, OpenId, Position, Principal, RequestId,
     Scope, SessionId,
 };
 use imbl::{OrdMap, OrdSet};
 
-use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
+use crate::command::{HolderKey, Leadership, SessionKey, Ttl};
 use crate::epoch_rule;
 use crate::hash::StateHash;
+use crate::limits::Usage;
 use crate::outcome::{Grant, Refusal};
 use crate::rows::{Held, Origin, Place, Rows};
 use crate::terms::Terms;
+use crate::token::TokenHash;
 
+pub use admin::{AuditPage, PermissionPage};
 pub use read::{HeldState, Page, QueuedWait, ScopeState, SessionItem, SessionPage, SessionPlace};
 pub use request::Requested;
 
@@ -32,6 +36,19 @@ pub const SESSIONS_MAX: usize = if cfg!(test) { FEW } else { 1_000_000 };
 pub const GRANTS_MAX: usize = if cfg!(test) { FEW } else { 4_000_000 };
 /// Signing keys at most. Part of the replicated behaviour.
 pub const KEYS_MAX: usize = 64;
+/// Permissions at most. Part of the replicated behaviour.
+pub const PERMISSIONS_MAX: usize = if cfg!(test) { 100 } else { 10_000 };
+/// Permissions of one principal at most: each of its calls may look at all of them. Part of the
+/// replicated behaviour.
+pub const PERMISSIONS_OF_ONE_MAX: usize = 64;
+/// Tokens at most. Part of the replicated behaviour.
+pub const TOKENS_MAX: usize = if cfg!(test) { 40 } else { 10_000 };
+/// Tokens of one principal at most. Part of the replicated behaviour.
+pub const TOKENS_OF_ONE_MAX: usize = 16;
+/// Principals with limits at most. Part of the replicated behaviour.
+pub const LIMITED_MAX: usize = if cfg!(test) { 100 } else { 10_000 };
+/// Audit records kept: the newest ones. Part of the replicated behaviour.
+pub const AUDIT_KEPT: u64 = if cfg!(test) { 32 } else { 1_024 };
 /// Request ids kept in a session after their grant has ended; those of current grants are kept
 /// besides. Part of the replicated behaviour.
 pub const SPENT_IDS_KEPT: u32 = 1_024;
@@ -54,6 +71,10 @@ pub struct SessionState {
     pub ttl: Ttl,
     /// How long keepalives renew it without progress.
     pub stall_limit: Option<Ttl>,
+    /// Who opened it, where that is known.
+    pub principal: Option<Principal>,
+    /// The thumbprint of the key that its holder proves to have.
+    pub holder_key: Option<HolderKey>,
     /// The highest request id forgotten; 0 when none is.
     pub forgotten: u64,
     // What follows from other rows.
@@ -70,6 +91,8 @@ impl SessionState {
             holder,
             ttl,
             stall_limit,
+            principal: None,
+            holder_key: None,
             forgotten: 0,
             spent: 0,
             grants: 0,
@@ -94,6 +117,14 @@ impl SessionState {
     #[must_use]
     pub fn waits(&self) -> u32 {
         self.waits
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        Usage {
+            sessions: 1,
+            grants: self.grants,
+            waits: self.waits,
+        }
     }
 
     pub(crate) fn hold(&mut self, scope: &str, epoch: Epoch) {
@@ -124,6 +155,8 @@ pub struct Counts {
     pub records: usize,
     /// Bytes of all records, as their bound counts them.
     pub record_bytes: usize,
+    /// Rare rows: signing keys, permissions, tokens, limits and audit records.
+    pub admin: usize,
 }
 
 /// The replicated state. A clone is O(1) and shares everything.
@@ -134,8 +167,9 @@ pub struct State {
     pub(crate) group: u32,
     pub(crate) now_ms: u64,
     pub(crate) rows: Rows,
-    /// Sessions by open id.
-    pub(crate) open_ids: OrdMap<OpenId, SessionKey>,
+    /// Sessions by principal and open id: what another principal has opened is as if it were not
+    /// there.
+    pub(crate) open_ids: OrdMap<(Option<Principal>, OpenId), SessionKey>,
     /// Sessions by the first bytes of the hash that others are shown.
     pub(crate) session_hashes: OrdSet<(u64, SessionKey)>,
     /// Current grants by session and request id; transferred ones have none.
@@ -153,6 +187,8 @@ pub struct State {
     pub(crate) delayed: OrdSet<Arc<str>>,
     /// Removed records by revision, that is, by time.
     pub(crate) removed: OrdSet<(u64, Arc<str>)>,
+    /// Tokens by principal and label.
+    pub(crate) token_labels: OrdMap<(Principal, Arc<str>), TokenHash>,
     /// The latest leadership that granted, on the default terms, shared by the rows it granted.
     /// Not part of the state: `apply` sets it before it is used.
     pub(crate) origin: Arc<Origin>,
@@ -177,6 +213,7 @@ impl PartialEq for State {
             free,
             delayed,
             removed,
+            token_labels,
             origin: _,
         } = self;
         *cluster_id == other.cluster_id
@@ -193,6 +230,7 @@ impl PartialEq for State {
             && *free == other.free
             && *delayed == other.delayed
             && *removed == other.removed
+            && *token_labels == other.token_labels
     }
 }
 
@@ -217,6 +255,7 @@ impl State {
             free: OrdSet::new(),
             delayed: OrdSet::new(),
             removed: OrdSet::new(),
+            token_labels: OrdMap::new(),
             origin: Arc::new(Origin {
                 leadership: Leadership { term: 0, node: 0 },
                 terms: Terms::default(),
@@ -266,18 +305,8 @@ impl State {
             waits: self.rows.waits().len(),
             records: self.rows.records().len(),
             record_bytes: self.rows.record_bytes(),
+            admin: self.rows.admin().len(),
         }
-    }
-
-    /// Every signing key, by node.
-    pub fn keys(&self) -> impl Iterator<Item = (NodeId, &PublicKey)> {
-        self.rows.keys().iter().map(|(node, key)| (*node, &**key))
-    }
-
-    /// Whether a node's key is known.
-    #[must_use]
-    pub fn has_key(&self, node: NodeId, public_key: &PublicKey) -> bool {
-        self.rows.keys().contains(&(node, Arc::new(*public_key)))
     }
 
     /// Every live session.

@@ -56,6 +56,8 @@ fn a_held_scope_of_64_bytes_takes_at_most_400() {
         holder: Holder::parse("agent").unwrap(),
         ttl: Ttl::from_ms(10_000).unwrap(),
         stall_limit: None,
+        principal: None,
+        holder_key: None,
     };
     let outcomes = applied(&mut state, 1, (0..SESSIONS).map(open).collect());
     let sessions: Vec<SessionId> = outcomes

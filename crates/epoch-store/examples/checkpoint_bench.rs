@@ -52,6 +52,8 @@ impl Large {
                 holder: Holder::parse(&format!("agent-{number}"))?,
                 ttl: Ttl::from_ms(10_000)?,
                 stall_limit: None,
+                principal: None,
+                holder_key: None,
             })
         });
         let opens = opens.collect::<Result<_, Failure>>()?;
@@ -105,6 +107,7 @@ impl Large {
                 commands.push(Command::Revoke {
                     scope: scope(number)?,
                     epoch: None,
+                    by: None,
                 });
                 commands.push(self.acquire(number)?);
             }

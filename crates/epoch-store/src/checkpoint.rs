@@ -53,6 +53,7 @@
 //! | 3 | the key of a spent request id that is gone: log index (8), offset (4), request id (8) |
 //! | 4 | the key of a wait that is gone: name of the scope, 0 (1), log index (8), offset (4) |
 //! | 5 | the name of the scope whose record is gone |
+//! | 6 | the key of a rare row that is gone: its kind (1), then of a signing key (1) node (8) and key (32), of a permission (2) principal, 0 (1) and prefix, of a token (3) its hash (32), of limits (4) the principal, of an audit record (5) its number (8) |
 //!
 //! Numbers in keys are big-endian, so that keys are ordered as rows are in a snapshot. The head, numbers little-endian:
 //!

@@ -5,8 +5,10 @@
 //! bytes, longer spellings of a number) are refused, so that nothing that is stored is dropped
 //! without a word.
 
+mod admin;
 mod batch;
 mod load;
+mod operate;
 mod parse;
 mod row;
 
@@ -20,7 +22,10 @@ pub(crate) use row::{
 };
 
 use epoch_core::{IdError, NameError};
-use epoch_machine::{MetadataError, ScopesError, TtlError, ValueError, WaitError};
+use epoch_machine::{
+    LabelError, MetadataError, PrefixError, ScopesError, TargetError, TtlError, ValueError,
+    VerbsError, WaitError,
+};
 
 /// Why stored bytes are not what they should be.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +74,7 @@ pub enum DecodeError {
     /// A number out of range, or a malformed id.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A malformed scope or holder.
+    /// A malformed scope, holder or principal.
     #[error(transparent)]
     Name(#[from] NameError),
     /// A TTL out of range.
@@ -87,6 +92,21 @@ pub enum DecodeError {
     /// Scopes that cannot be taken together.
     #[error("the scopes of one acquire")]
     Scopes(#[from] ScopesError),
+    /// A malformed prefix of scopes.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// Verbs that stand for nothing.
+    #[error("the verbs of a permission")]
+    Verbs(#[from] VerbsError),
+    /// A malformed label of a token.
+    #[error(transparent)]
+    Label(#[from] LabelError),
+    /// The target of an audit record out of bounds.
+    #[error("the target of an audit record is out of bounds")]
+    Target(#[from] TargetError),
+    /// The reason of an audit record is unknown.
+    #[error("the reason of an audit record is not known to this binary; use one that knows it")]
+    Reason,
     /// A number that stands for nothing.
     #[error("{what} is {found}, which stands for nothing")]
     Unknown {

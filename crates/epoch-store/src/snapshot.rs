@@ -29,8 +29,8 @@
 //! | 32 | SHA-256 of everything before |
 //!
 //! Each row is its length (4 bytes) and a protobuf message: the head, which counts the others, then
-//! sessions, scopes, spent request ids, waits and records, each kind in the order of its keys. The
-//! head also has the state's hash. The frame ends with the last row, the file with the SHA-256.
+//! sessions, scopes, spent request ids, waits, records and rare rows, each kind in the order of its
+//! keys. The head also has the state's hash. The frame ends with the last row, the file with the SHA-256.
 
 mod error;
 mod folder;

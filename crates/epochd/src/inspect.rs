@@ -90,6 +90,8 @@ struct Summary {
     grants: usize,
     scope_rows: usize,
     spent_request_ids: usize,
+    /// Signing keys, permissions, tokens, limits and audit records.
+    rare_rows: usize,
 }
 
 impl Summary {
@@ -103,6 +105,7 @@ impl Summary {
             grants: counts.grants,
             scope_rows: counts.rows,
             spent_request_ids: counts.spent,
+            rare_rows: counts.admin,
         }
     }
 }

@@ -23,6 +23,7 @@ impl Applying<'_> {
         wait: Wait,
         reissue: bool,
     ) -> Result<Outcome, Refusal> {
+        self.may_acquire(session, std::iter::once(scope))?;
         let key = SessionKey::from(session);
         match self.state.request(scope, session, request_id, terms)? {
             Requested::Granted(grant) => {
@@ -43,6 +44,7 @@ impl Applying<'_> {
         let taken = self.taken(scope, key);
         let granted = match taken {
             Ok(()) => {
+                self.grants_left(key, 1)?;
                 if self.state.grants_and_delays() >= GRANTS_MAX {
                     return Err(Refusal::GrantLimit);
                 }
@@ -77,6 +79,7 @@ impl Applying<'_> {
         first: RequestId,
         terms: &Terms,
     ) -> Result<Outcome, Refusal> {
+        self.may_acquire(session, scopes.iter())?;
         let key = SessionKey::from(session);
         let mut numbered = Vec::with_capacity(scopes.iter().len());
         for (number, scope) in (first.get()..).zip(scopes.iter()) {
@@ -114,6 +117,7 @@ impl Applying<'_> {
                 });
             }
         }
+        self.grants_left(key, numbered.len())?;
         let grants = self.state.grants_and_delays();
         if grants.saturating_add(numbered.len()) > GRANTS_MAX {
             return Err(Refusal::GrantLimit);
@@ -159,6 +163,7 @@ impl Applying<'_> {
         terms: &Terms,
         wait: Wait,
     ) -> Result<(), Refusal> {
+        self.waits_left(session)?;
         let name = self.state.name_of(scope);
         if self.state.queue_length(&name) >= QUEUE_MAX {
             return Err(Refusal::QueueFull);

@@ -1,9 +1,10 @@
 //! Release, Transfer and Revoke: the ways in which one grant ends.
 
-use epoch_core::{Epoch, Scope, SessionHash, SessionId};
+use epoch_core::{Epoch, Principal, Scope, SessionHash, SessionId};
 
 use super::Applying;
 use super::grants::For;
+use crate::audit::AuditAction;
 use crate::command::SessionKey;
 use crate::epoch_rule;
 use crate::event::{GrantEventKind, WaitEnd};
@@ -60,11 +61,17 @@ impl Applying<'_> {
             });
         }
         let grant = current?;
-        let target = target.ok_or(Refusal::TargetExpired)?;
+        // One that may not have it is as if it were not there.
+        let permitted = |key: &SessionKey| self.state.session_may_acquire(*key, scope.as_str());
+        let target = target.filter(permitted).ok_or(Refusal::TargetExpired)?;
         if target == from {
             return Err(Refusal::TargetIsSelf);
         }
         let name = self.state.name_of(scope);
+        let waits = self.state.waits_for(&name, target);
+        if !waits && self.principal_of(target) != self.principal_of(from) {
+            self.grants_left(target, 1)?;
+        }
         self.state
             .next_epoch(&name)
             .ok_or(Refusal::EpochExhausted)?;
@@ -96,6 +103,18 @@ impl Applying<'_> {
     }
 
     pub(super) fn revoke(
+        &mut self,
+        by: Option<&Principal>,
+        scope: &Scope,
+        epoch: Option<Epoch>,
+    ) -> Result<Outcome, Refusal> {
+        let came = self
+            .may_revoke(by, scope)
+            .and_then(|()| self.revoke_unaudited(scope, epoch));
+        self.audited(by, AuditAction::Revoke, scope.as_str(), came)
+    }
+
+    fn revoke_unaudited(
         &mut self,
         scope: &Scope,
         epoch: Option<Epoch>,

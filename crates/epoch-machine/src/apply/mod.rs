@@ -3,6 +3,8 @@
 mod acquire;
 mod end;
 mod grants;
+mod operate;
+mod permit;
 mod record;
 mod session;
 mod waits;
@@ -11,13 +13,14 @@ use std::sync::Arc;
 
 use epoch_core::{Cursor, Epoch, Holder, NodeId, Position, RequestId, SessionId};
 
+use crate::admin::{AdminRow, Permission};
 use crate::command::{Batch, Command, Entry, PublicKey, SessionKey};
 use crate::epoch_rule;
 use crate::event::{Event, GrantEvent, GrantEventKind};
 use crate::outcome::{Applied, ForeignLeadership, Outcome, Refusal};
 use crate::record::REMOVED_KEPT_MS;
 use crate::rows::Origin;
-use crate::state::{KEYS_MAX, State};
+use crate::state::{KEYS_MAX, SessionState, State};
 use crate::terms::Terms;
 
 /// Rows forgotten of each kind in one batch at most, so that no batch takes long.
@@ -74,6 +77,10 @@ struct Applying<'a> {
 }
 
 impl Applying<'_> {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm a command, with nothing in it but its fields"
+    )]
     fn command(&mut self, command: &Command) -> Result<Outcome, Refusal> {
         match command {
             Command::Open {
@@ -81,7 +88,16 @@ impl Applying<'_> {
                 holder,
                 ttl,
                 stall_limit,
-            } => self.open(*open_id, holder, *ttl, *stall_limit),
+                principal,
+                holder_key,
+            } => {
+                let new = SessionState {
+                    principal: principal.clone(),
+                    holder_key: *holder_key,
+                    ..SessionState::new(*open_id, holder.clone(), *ttl, *stall_limit)
+                };
+                self.open(new)
+            }
             Command::Close { session } => Ok(self.close(session)),
             Command::Expire { session } => Ok(self.expire(*session)),
             Command::Acquire {
@@ -119,7 +135,7 @@ impl Applying<'_> {
                 epoch,
                 to,
             } => self.transfer(scope, session, *epoch, to),
-            Command::Revoke { scope, epoch } => self.revoke(scope, *epoch),
+            Command::Revoke { scope, epoch, by } => self.revoke(by.as_ref(), scope, *epoch),
             Command::WriteRecord {
                 scope,
                 session,
@@ -135,6 +151,41 @@ impl Applying<'_> {
                 *expected_revision,
                 *intent,
             ),
+            Command::GrantPermission {
+                by,
+                principal,
+                prefix,
+                verbs,
+            } => {
+                let permission = Permission {
+                    principal: principal.clone(),
+                    prefix: prefix.clone(),
+                    verbs: *verbs,
+                };
+                self.grant_permission(by.as_ref(), permission)
+            }
+            Command::RevokePermission {
+                by,
+                principal,
+                prefix,
+            } => self.revoke_permission(by.as_ref(), principal, prefix),
+            Command::AddToken {
+                by,
+                principal,
+                label,
+                hash,
+                expires_ms,
+            } => self.add_token(by.as_ref(), principal, label, *hash, *expires_ms),
+            Command::RemoveToken {
+                by,
+                principal,
+                label,
+            } => self.remove_token(by.as_ref(), principal, label),
+            Command::SetLimits {
+                by,
+                principal,
+                limits,
+            } => self.set_limits(by.as_ref(), principal, *limits),
             Command::RegisterKey { node, public_key } => self.register_key(*node, public_key),
         }
     }
@@ -184,10 +235,13 @@ impl Applying<'_> {
         public_key: &Arc<PublicKey>,
     ) -> Result<Outcome, Refusal> {
         let state = &mut *self.state;
-        if !state.has_key(node, public_key) && state.rows.keys().len() >= KEYS_MAX {
-            return Err(Refusal::KeyLimit);
+        if !state.has_key(node, public_key) {
+            if state.keys().count() >= KEYS_MAX {
+                return Err(Refusal::KeyLimit);
+            }
+            let public_key = Arc::clone(public_key);
+            state.add_admin(AdminRow::SigningKey { node, public_key });
         }
-        state.rows.put_key(node, Arc::clone(public_key));
         Ok(Outcome::KeyRegistered { node })
     }
 }

@@ -22,6 +22,7 @@ impl Applying<'_> {
         expected_revision: Option<u64>,
         intent: Option<IntentDigest>,
     ) -> Result<Outcome, Refusal> {
+        self.may_acquire(session, std::iter::once(scope))?;
         self.state.current_grant(scope, session, epoch)?;
         let old = self.state.rows.records().get(scope.as_str()).cloned();
         let intents = old

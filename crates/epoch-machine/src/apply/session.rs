@@ -2,30 +2,31 @@
 
 use std::sync::Arc;
 
-use epoch_core::{Holder, OpenId, SessionId};
+use epoch_core::SessionId;
 
 use super::Applying;
-use crate::command::{SessionKey, Ttl};
+use crate::command::SessionKey;
 use crate::event::{Event, GrantEventKind, WaitEnd};
 use crate::outcome::{Outcome, Refusal};
 use crate::state::{SESSIONS_MAX, SessionState};
 
 impl Applying<'_> {
-    pub(super) fn open(
-        &mut self,
-        open_id: OpenId,
-        holder: &Holder,
-        ttl: Ttl,
-        stall_limit: Option<Ttl>,
-    ) -> Result<Outcome, Refusal> {
-        let found = self.state.open_ids.get(&open_id).copied();
+    /// Opens a session, or finds the one that is as `wanted`.
+    pub(super) fn open(&mut self, wanted: SessionState) -> Result<Outcome, Refusal> {
+        let principal = wanted.principal.as_ref();
+        self.may_open(principal, &wanted.holder)?;
+        let (open_id, ttl, stall_limit) = (wanted.open_id, wanted.ttl, wanted.stall_limit);
+        let holder = wanted.holder.clone();
+        let opened = (wanted.principal.clone(), open_id);
+        let found = self.state.open_ids.get(&opened).copied();
         let key = match found {
             Some(key) => {
                 let session = self.state.rows.sessions().get(&key);
                 let same = |session: &SessionState| {
-                    session.holder == *holder
+                    session.holder == holder
                         && session.ttl == ttl
                         && session.stall_limit == stall_limit
+                        && session.holder_key == wanted.holder_key
                 };
                 if !session.is_some_and(same) {
                     return Err(Refusal::OpenIdReused);
@@ -33,6 +34,7 @@ impl Applying<'_> {
                 key
             }
             None => {
+                self.sessions_left(principal)?;
                 if self.state.rows.sessions().len() >= SESSIONS_MAX {
                     return Err(Refusal::SessionLimit);
                 }
@@ -40,8 +42,7 @@ impl Applying<'_> {
                     index: self.index,
                     offset: self.offset,
                 };
-                let session = SessionState::new(open_id, holder.clone(), ttl, stall_limit);
-                self.state.add_session(key, session);
+                self.state.add_session(key, wanted);
                 key
             }
         };
@@ -55,7 +56,7 @@ impl Applying<'_> {
             session: key.with(open_id),
             ttl,
             stall_limit,
-            holder: holder.clone(),
+            holder,
             new,
         })
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use epoch_core::RequestId;
+use epoch_core::{Principal, RequestId};
 
 use super::{Head, RecordRow, ScopeRow, SessionRow, SpentRow, StandingRow, WaitRow};
+use crate::admin::AdminRow;
 use crate::command::SessionKey;
 use crate::record::INTENTS_KEPT;
 use crate::rows::{Held, Origin, Place, Row, Spent, Standing, Waiting};
-use crate::state::{KEYS_MAX, SPENT_IDS_KEPT, SessionState, State};
+use crate::state::{SPENT_IDS_KEPT, SessionState, State};
 
 /// Rows that do not make a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,18 +32,28 @@ pub enum LoadError {
     /// A wait is for a scope that its own session holds.
     #[error("request id {0} waits for a scope that its session holds")]
     WaitForOwn(RequestId),
+    /// A wait is for a scope that its session may not acquire.
+    #[error("request id {0} waits for a scope that its session may not acquire")]
+    WaitNotPermitted(RequestId),
     /// A record has more intents than are kept.
     #[error("a record has more than {INTENTS_KEPT} intents")]
     TooManyIntents,
     /// A spent request id is at or below the highest one its session has forgotten.
     #[error("spent request id {0} was forgotten")]
     Forgotten(RequestId),
-    /// More keys than are kept.
-    #[error("there are more than {KEYS_MAX} keys")]
-    TooManyKeys,
+    /// More rare rows of a kind than are kept.
+    #[error("there are more {0} than are kept")]
+    TooMany(&'static str),
+    /// Limits that limit nothing.
+    #[error("the limits of {0:?} limit nothing")]
+    NoLimits(Principal),
+    /// Permissions, and none of them to operate.
+    #[error("there are permissions, and nobody may operate")]
+    NoOperator,
 }
 
-/// Puts rows together to a state: sessions first, then scopes, spent ids, waits and records.
+/// Puts rows together to a state: sessions first, then scopes, spent ids, waits, records
+/// and rare rows.
 #[derive(Debug)]
 pub struct Loader {
     state: State,
@@ -55,26 +66,16 @@ pub struct Loader {
 
 impl Loader {
     /// Begins with what is not a row.
-    ///
-    /// # Errors
-    /// A key is there twice, or there are too many.
-    pub fn new(head: Head) -> Result<Self, LoadError> {
+    #[must_use]
+    pub fn new(head: Head) -> Self {
         let mut state = State::new(head.cluster_id, head.incarnation, head.group);
         state.now_ms = head.now_ms;
-        if head.keys.len() > KEYS_MAX {
-            return Err(LoadError::TooManyKeys);
-        }
-        for (node, key) in head.keys {
-            if !state.rows.put_key(node, Arc::new(key)) {
-                return Err(LoadError::Duplicate(format!("a key of node {node}")));
-            }
-        }
-        Ok(Self {
+        Self {
             last_origin: Arc::clone(&state.origin),
             state,
             scopes: Vec::new(),
             last_queue: None,
-        })
+        }
     }
 
     /// Adds a session.
@@ -88,9 +89,13 @@ impl Loader {
             holder,
             ttl,
             stall_limit,
+            principal,
+            holder_key,
             forgotten,
         } = row;
         let session = SessionState {
+            principal,
+            holder_key,
             forgotten,
             ..SessionState::new(open_id, holder, ttl, stall_limit)
         };
@@ -250,11 +255,30 @@ impl Loader {
         }
     }
 
+    /// Adds a rare row.
+    ///
+    /// # Errors
+    /// It is there already, as is the token's label within its principal; or limits limit nothing.
+    pub fn admin(&mut self, row: AdminRow) -> Result<(), LoadError> {
+        if let AdminRow::Limits { principal, limits } = &row
+            && limits.are_none()
+        {
+            return Err(LoadError::NoLimits(principal.clone()));
+        }
+        let key = row.key();
+        if self.state.add_admin(row) {
+            Ok(())
+        } else {
+            Err(LoadError::Duplicate(format!("{key:?}")))
+        }
+    }
+
     /// The state.
     ///
     /// # Errors
-    /// A scope or a current grant's request id is there twice, or a wait is for a free scope or for
-    /// one that its session holds.
+    /// A scope or a current grant's request id is there twice; a wait is for a free scope or for one
+    /// that its session holds or may not acquire; there are too many rare rows of a kind, or
+    /// permissions and nobody who may operate.
     pub fn finish(mut self) -> Result<State, LoadError> {
         // Inserting in order leaves the map's leaves half full: even places first, then odd ones,
         // takes a fifth less memory.
@@ -274,6 +298,15 @@ impl Loader {
             if !taken && self.state.next_epoch(&place.scope).is_some() {
                 return Err(LoadError::WaitForFree(*request_id));
             }
+            if !self.state.session_may_acquire(*session, &place.scope) {
+                return Err(LoadError::WaitNotPermitted(*request_id));
+            }
+        }
+        if !self.state.is_open() && !self.state.has_operator_but(None) {
+            return Err(LoadError::NoOperator);
+        }
+        if let Some(what) = self.state.too_many() {
+            return Err(LoadError::TooMany(what));
         }
         Ok(self.state)
     }

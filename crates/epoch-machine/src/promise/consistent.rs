@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use epoch_core::{GrantsDigest, Scope};
+use epoch_core::{GrantsDigest, Principal, Scope};
 
 use super::Violation;
+use crate::admin::AdminRow;
 use crate::command::SessionKey;
+use crate::limits::Usage;
 use crate::record::INTENTS_KEPT;
 use crate::state::{
-    GRANTS_MAX, KEYS_MAX, QUEUE_MAX, RECORD_BYTES_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, State,
-    WAITS_MAX,
+    GRANTS_MAX, QUEUE_MAX, RECORD_BYTES_MAX, SESSIONS_MAX, SPENT_IDS_KEPT, State, WAITS_MAX,
 };
 
 /// Every relation between the parts of a state holds: sessions with what finds and counts them,
-/// held rows and request ids, free rows and their order, queues, spent ids, records, and the
-/// bounds.
+/// held rows and request ids, free rows and their order, queues, spent ids, records, rare rows with
+/// what follows from them, and the bounds. Nobody waits for what it may not acquire, and once there
+/// are permissions, somebody may operate.
 ///
 /// Takes O(n log n) time for n rows.
 ///
@@ -26,6 +28,8 @@ pub fn consistent(state: &State) -> Result<(), Violation> {
     waits(state)?;
     spent(state)?;
     records(state)?;
+    admin(state)?;
+    usage(state)?;
     bounds(state)
 }
 
@@ -58,7 +62,8 @@ fn sessions(state: &State) -> Result<(), Violation> {
         }
     }
     for (key, session) in state.rows.sessions() {
-        must(state.open_ids.get(&session.open_id) == Some(key), || {
+        let opened = (session.principal.clone(), session.open_id);
+        must(state.open_ids.get(&opened) == Some(key), || {
             format!("session {key:?} is not the one of its open id")
         })?;
         let hash = key.with(session.open_id).hash();
@@ -150,6 +155,9 @@ fn waits(state: &State) -> Result<(), Violation> {
         must(state.bound_scope(id.0, id.1).is_none(), || {
             format!("id {id:?} waits and is bound")
         })?;
+        must(state.session_may_acquire(id.0, &place.scope), || {
+            format!("{id:?} waits for {:?}, which it may not", place.scope)
+        })?;
         let row = state.rows.scopes().get(&place.scope);
         let taken = row.is_some_and(|row| row.held().is_some() || row.is_delayed());
         must(taken || state.next_epoch(&place.scope).is_none(), || {
@@ -194,6 +202,63 @@ fn records(state: &State) -> Result<(), Violation> {
     )
 }
 
+fn admin(state: &State) -> Result<(), Violation> {
+    let (mut permissions, mut tokens, mut audit) = (0, 0, Vec::new());
+    for (key, row) in state.rows.admin() {
+        must(row.key() == *key, || format!("{row:?} stands at {key:?}"))?;
+        match row {
+            AdminRow::SigningKey { .. } => {}
+            AdminRow::Permission(_) => permissions += 1,
+            AdminRow::Token(token) => {
+                tokens += 1;
+                let labelled = state.labelled(&token.principal, &token.label);
+                must(labelled == Some(token), || {
+                    format!("{token:?} is not the one of its label")
+                })?;
+            }
+            AdminRow::Limits { limits, .. } => {
+                must(!limits.are_none(), || format!("{row:?} limits nothing"))?;
+            }
+            AdminRow::Audit(record) => audit.push(record.number),
+        }
+    }
+    must(
+        (permissions, tokens) == (state.rows.permissions(), state.token_labels.len()),
+        || format!("{permissions} permissions and {tokens} tokens count as others"),
+    )?;
+    must(state.is_open() || state.has_operator_but(None), || {
+        format!("nobody may operate, with {permissions} permissions")
+    })?;
+    let rising = audit.windows(2).all(|pair| match pair {
+        [one, next] => one.checked_add(1) == Some(*next),
+        _ => true,
+    });
+    must(rising, || format!("audit records {audit:?}"))
+}
+
+fn usage(state: &State) -> Result<(), Violation> {
+    let mut expected: BTreeMap<&Principal, Usage> = BTreeMap::new();
+    for (key, session) in state.rows.sessions() {
+        let Some(principal) = &session.principal else {
+            continue;
+        };
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let usage = expected.entry(principal).or_default();
+        *usage = usage.plus(Usage {
+            sessions: 1,
+            grants: count(state.grants_of(*key).len()),
+            waits: count(state.waits_of(*key).len()),
+        });
+    }
+    must(
+        expected
+            .iter()
+            .map(|(who, usage)| (*who, usage))
+            .eq(state.rows.usage()),
+        || format!("{expected:?} count as {:?}", state.rows.usage()),
+    )
+}
+
 fn spent(state: &State) -> Result<(), Violation> {
     let mut counts: BTreeMap<SessionKey, u32> = BTreeMap::new();
     for id in state.rows.spent().keys() {
@@ -233,7 +298,7 @@ fn spent(state: &State) -> Result<(), Violation> {
 fn bounds(state: &State) -> Result<(), Violation> {
     let within = state.rows.sessions().len() <= SESSIONS_MAX
         && state.grants_and_delays() <= GRANTS_MAX
-        && state.rows.keys().len() <= KEYS_MAX
+        && state.too_many().is_none()
         && state.rows.waits().len() <= WAITS_MAX
         && state.rows.record_bytes() <= RECORD_BYTES_MAX;
     must(within, || format!("beyond a bound: {:?}", state.counts()))

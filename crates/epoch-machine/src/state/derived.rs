@@ -14,7 +14,8 @@ impl State {
     /// False when its key, open id or hash was there already.
     pub(crate) fn add_session(&mut self, key: SessionKey, session: SessionState) -> bool {
         let id = key.with(session.open_id);
-        let new_id = self.open_ids.insert(session.open_id, key).is_none();
+        let opened = (session.principal.clone(), session.open_id);
+        let new_id = self.open_ids.insert(opened, key).is_none();
         self.session_hashes.insert((hash_start(&id.hash()), key));
         self.rows.put_session(key, session).is_none() && new_id
     }
@@ -22,8 +23,8 @@ impl State {
     /// With nothing of its own left.
     pub(crate) fn remove_session(&mut self, key: SessionKey) {
         if let Some(session) = self.rows.remove_session(key) {
-            self.open_ids.remove(&session.open_id);
             let id = key.with(session.open_id);
+            self.open_ids.remove(&(session.principal, session.open_id));
             self.session_hashes.remove(&(hash_start(&id.hash()), key));
         }
     }

@@ -40,6 +40,7 @@ fn state_is_bounded_by_what_is_in_use() {
         let burn = |number| Command::Revoke {
             scope: scope(&format!("{round}/{number}")),
             epoch: None,
+            by: None,
         };
         machine.apply((0..500).map(burn).collect());
         machine.wall_ms += 1;
@@ -55,6 +56,7 @@ fn many_free_rows_are_forgotten_over_several_batches() {
     let burn = |number: u64| Command::Revoke {
         scope: scope(&number.to_string()),
         epoch: None,
+        by: None,
     };
     machine.apply((0..3_000).map(burn).collect());
     machine.wall_ms += 1;

@@ -17,6 +17,7 @@ fn changed(machine: &mut Machine) -> Vec<String> {
         RowChange::Spent(_, id, scope) => format!("spent {id} {}", scope.is_some()),
         RowChange::Wait(name, _, row) => format!("wait {name} {}", row.is_some()),
         RowChange::Record(name, row) => format!("record {name} {}", row.is_some()),
+        RowChange::Admin(_, row) => format!("rare {}", row.is_some()),
     };
     machine.state.changed_rows(&changes).map(word).collect()
 }
@@ -33,6 +34,9 @@ fn each_command_changes_its_own_rows_and_no_others() {
     machine.try_acquire("a", session, 1);
     machine.try_acquire("a", session, 9);
     machine.open(1);
+    assert!(machine.state.take_changes().is_empty());
+    machine.register_key(1, 1);
+    assert_eq!(changed(&mut machine), ["rare true"]);
     machine.register_key(1, 1);
     assert!(machine.state.take_changes().is_empty());
     machine.release("b", session, second.epoch);

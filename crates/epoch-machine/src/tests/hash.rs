@@ -1,21 +1,29 @@
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{ClusterId, Holder, Incarnation, OpenId, RequestId};
+use epoch_core::{ClusterId, Holder, Incarnation, OpenId, Principal, Reason, RequestId};
 use siphasher::sip128::SipHasher24;
 use uuid::Uuid;
 
-use super::machine::{epoch, scope};
+use super::machine::{
+    audit_record, epoch, permission, principal, scope, signing_key, token, verbs,
+};
 use super::random::Random;
-use crate::command::{Leadership, PublicKey, SessionKey, Ttl};
+use crate::admin::{AdminRow, Permission};
+use crate::audit::{AuditAction, AuditRecord, AuditTarget};
+use crate::command::{Leadership, SessionKey, Ttl};
 use crate::hash::StateHash;
+use crate::limits::Limits;
 use crate::load::{
     Head, HeldRow, Loader, RecordRow, ScopeRow, SessionRow, SpentRow, StandingRow, WaitRow,
 };
+use crate::permission::Prefix;
 use crate::record::{DoneIntent, IntentDigest, Record, Value};
 use crate::rows::{Held, Origin, Place, Row, Spent, SpentUse, Standing, Waiting};
 use crate::state::{SessionState, State};
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
+use crate::token::{Token, TokenLabel};
 
 /// The hash by the table in its documentation, from the rows that go into a snapshot.
 #[expect(clippy::too_many_lines, reason = "the table, line by line")]
@@ -42,6 +50,9 @@ pub(super) fn hash_of_rows(state: &State) -> StateHash {
             &row.ttl.ms().to_le_bytes(),
             &row.stall_limit.map_or(0, Ttl::ms).to_le_bytes(),
             &row.forgotten.to_le_bytes(),
+            &text(row.principal.as_ref().map_or("", Principal::as_str)),
+            &row.holder_key
+                .map_or(vec![0], |key| [&[1][..], &key].concat()),
         ]
         .concat()
     }));
@@ -120,11 +131,7 @@ pub(super) fn hash_of_rows(state: &State) -> StateHash {
         ]
         .concat()
     }));
-    rows.extend(
-        head.keys
-            .iter()
-            .map(|(node, key)| [&[4][..], &node.to_le_bytes(), key].concat()),
-    );
+    rows.extend(state.admin_rows().map(|row| admin_bytes(&row)));
     let sum = rows.iter().fold(0_u128, |sum, row| {
         sum.wrapping_add(u128::from_le_bytes(sip.hash(row).as_bytes()))
     });
@@ -137,6 +144,59 @@ pub(super) fn hash_of_rows(state: &State) -> StateHash {
     ]
     .concat();
     StateHash::from_bytes(sip.hash(&whole).as_bytes())
+}
+
+fn admin_bytes(row: &AdminRow) -> Vec<u8> {
+    let text = |text: &str| {
+        let length = u32::try_from(text.len()).unwrap();
+        [&length.to_le_bytes()[..], text.as_bytes()].concat()
+    };
+    let bytes = match row {
+        AdminRow::SigningKey { node, public_key } => {
+            [&[1][..], &node.to_le_bytes(), &public_key[..]].concat()
+        }
+        AdminRow::Permission(its) => [
+            &[2][..],
+            &text(its.principal.as_str()),
+            &text(its.prefix.as_str()),
+            &its.verbs.bits().to_le_bytes(),
+        ]
+        .concat(),
+        AdminRow::Token(token) => [
+            &[3][..],
+            &token.hash.0,
+            &text(token.principal.as_str()),
+            &text(token.label.as_str()),
+            &token.created_ms.to_le_bytes(),
+            &token.expires_ms.map_or(0, NonZeroU64::get).to_le_bytes(),
+        ]
+        .concat(),
+        AdminRow::Limits { principal, limits } => {
+            let all = [
+                limits.sessions,
+                limits.grants,
+                limits.waits,
+                limits.requests_per_second,
+            ];
+            let limit = |limit: Option<u32>| {
+                limit.map_or(vec![0], |limit| [&[1][..], &limit.to_le_bytes()].concat())
+            };
+            let all = all.map(limit).concat();
+            [&[4][..], &text(principal.as_str()), &all].concat()
+        }
+        AdminRow::Audit(record) => [
+            &[5][..],
+            &record.number.to_le_bytes(),
+            &record.time_ms.to_le_bytes(),
+            &record.index.to_le_bytes(),
+            &text(record.principal.as_ref().map_or("", Principal::as_str)),
+            &record.action.number().to_le_bytes(),
+            &text(record.target.as_str()),
+            &text(record.refused.map_or("", Reason::as_str)),
+        ]
+        .concat(),
+    };
+    [&[4][..], &bytes].concat()
 }
 
 fn key(index: u64, offset: u32) -> SessionKey {
@@ -173,23 +233,41 @@ fn request_id(id: u64) -> RequestId {
     RequestId::new(id).unwrap()
 }
 
-/// The expected value is from another implementation, written from the table alone.
-#[test]
-fn the_hash_of_a_fixed_state_never_changes() {
-    let mut loader = Loader::new(Head {
-        cluster_id: ClusterId(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
-        incarnation: Incarnation(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001)),
-        group: 7,
-        now_ms: 1_800_000_000_000,
-        keys: vec![(1, [0x11; 32]), (2, [0x22; 32])],
-    })
-    .unwrap();
+/// One of each kind, in order.
+fn rare_rows() -> [AdminRow; 5] {
+    [
+        signing_key(1),
+        permission("root", "", "acquire,operate"),
+        AdminRow::Token(Token {
+            expires_ms: NonZeroU64::new(1_900_000_000_000),
+            ..token("agent", 9, "ci-1")
+        }),
+        AdminRow::Limits {
+            principal: principal("agent"),
+            limits: Limits {
+                sessions: Some(10),
+                grants: Some(0),
+                waits: None,
+                requests_per_second: Some(500),
+            },
+        },
+        AdminRow::Audit(AuditRecord {
+            principal: Some(principal("root")),
+            refused: Some(Reason::PermissionDenied),
+            ..audit_record(7)
+        }),
+    ]
+}
+
+fn sessions() -> [SessionRow; 2] {
     let session = SessionRow {
         key: key(3, 1),
         open_id: OpenId(Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10)),
         holder: Holder::parse("agent/\u{e9}").unwrap(),
         ttl: Ttl::from_ms(10_000).unwrap(),
         stall_limit: Ttl::from_ms(60_000).ok(),
+        principal: Some(principal("agent")),
+        holder_key: Some([0x33; 32]),
         forgotten: 4,
     };
     let other = SessionRow {
@@ -198,10 +276,25 @@ fn the_hash_of_a_fixed_state_never_changes() {
         holder: Holder::parse("other").unwrap(),
         ttl: session.ttl,
         stall_limit: None,
+        principal: Some(principal("root")),
+        holder_key: None,
         forgotten: 0,
     };
-    loader.session(session).unwrap();
-    loader.session(other).unwrap();
+    [session, other]
+}
+
+/// The expected value is from another implementation, written from the table alone.
+#[test]
+fn the_hash_of_a_fixed_state_never_changes() {
+    let mut loader = Loader::new(Head {
+        cluster_id: ClusterId(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
+        incarnation: Incarnation(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001)),
+        group: 7,
+        now_ms: 1_800_000_000_000,
+    });
+    for row in sessions() {
+        loader.session(row).unwrap();
+    }
     let held = HeldRow {
         session: key(3, 1),
         request_id: Some(request_id(9)),
@@ -260,8 +353,11 @@ fn the_hash_of_a_fixed_state_never_changes() {
             },
         })
         .unwrap();
+    for row in rare_rows() {
+        loader.admin(row).unwrap();
+    }
     let state = loader.finish().unwrap();
-    assert_eq!(state.hash().to_string(), "29aa71726ca8ed1a2d5c0333c91721ce");
+    assert_eq!(state.hash().to_string(), "201f936392e38a71fdbce7a62fb5b808");
     assert_eq!(state.hash(), hash_of_rows(&state));
     assert_eq!(StateHash::from_bytes(state.hash().to_bytes()), state.hash());
 }
@@ -278,7 +374,7 @@ struct Parts {
     spent: Option<(SessionKey, RequestId, &'static str, SpentUse)>,
     wait: Option<(Place, Waiting)>,
     record: Option<(&'static str, Record)>,
-    key: Option<(u64, PublicKey)>,
+    rare: Vec<AdminRow>,
 }
 
 impl Parts {
@@ -328,7 +424,7 @@ impl Parts {
             spent: Some((key(1, 0), request_id(2), "a", SpentUse::Grant)),
             wait: Some((place, waiting)),
             record: Some(("a", record)),
-            key: Some((1, [0; 32])),
+            rare: rare_rows().into(),
         }
     }
 
@@ -354,8 +450,8 @@ impl Parts {
         if let Some((name, record)) = &self.record {
             state.rows.put_record(Arc::from(*name), record.clone());
         }
-        if let Some((node, public_key)) = self.key {
-            state.rows.put_key(node, Arc::new(public_key));
+        for row in self.rare.clone() {
+            state.rows.put_admin(row);
         }
         state
     }
@@ -386,6 +482,34 @@ impl Parts {
     fn record(&mut self) -> &mut Record {
         &mut self.record.as_mut().unwrap().1
     }
+
+    fn permission(&mut self) -> &mut Permission {
+        match &mut self.rare[1] {
+            AdminRow::Permission(permission) => permission,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn token(&mut self) -> &mut Token {
+        match &mut self.rare[2] {
+            AdminRow::Token(token) => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn limits(&mut self) -> (&mut Principal, &mut Limits) {
+        match &mut self.rare[3] {
+            AdminRow::Limits { principal, limits } => (principal, limits),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn audit(&mut self) -> &mut AuditRecord {
+        match &mut self.rare[4] {
+            AdminRow::Audit(record) => record,
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -403,6 +527,9 @@ fn each_field_of_each_row_changes_the_hash() {
         |parts| parts.session().1.ttl = Ttl::from_ms(10_001).unwrap(),
         |parts| parts.session().1.stall_limit = Ttl::from_ms(1_000).ok(),
         |parts| parts.session().1.forgotten = 1,
+        |parts| parts.session().1.principal = Some(principal("agent")),
+        |parts| parts.session().1.holder_key = Some([0; 32]),
+        |parts| parts.session().1.holder_key = Some([1; 32]),
         |parts| parts.scope = None,
         |parts| parts.scope.as_mut().unwrap().0 = "b",
         |parts| parts.row().epoch = epoch(2),
@@ -446,10 +573,52 @@ fn each_field_of_each_row_changes_the_hash() {
         |parts| parts.record().intents = [done(0, 1, 9, true)].into(),
         |parts| parts.record().intents = [done(0, 0, 8, true)].into(),
         |parts| parts.record().intents = [done(0, 0, 9, false)].into(),
-        |parts| parts.key = None,
-        |parts| parts.key.as_mut().unwrap().0 = 2,
-        |parts| parts.key.as_mut().unwrap().1[31] = 1,
     ];
+    assert_each_changes_the_hash(changes);
+}
+
+#[test]
+fn each_field_of_each_rare_row_changes_the_hash() {
+    assert_each_changes_the_hash(&[
+        |parts| drop(parts.rare.remove(0)),
+        |parts| parts.rare[0] = signing_key(2),
+        |parts| {
+            parts.rare[0] = AdminRow::SigningKey {
+                node: 1,
+                public_key: Arc::new([8; 32]),
+            }
+        },
+        |parts| drop(parts.rare.remove(1)),
+        |parts| parts.permission().principal = principal("ruth"),
+        |parts| parts.permission().prefix = Prefix::parse("r").unwrap(),
+        |parts| parts.permission().verbs = verbs("operate"),
+        |parts| drop(parts.rare.remove(2)),
+        |parts| parts.token().hash.0[31] = 1,
+        |parts| parts.token().principal = principal("agenu"),
+        |parts| parts.token().label = TokenLabel::parse("ci-2").unwrap(),
+        |parts| parts.token().created_ms += 1,
+        |parts| parts.token().expires_ms = NonZeroU64::new(1),
+        |parts| parts.token().expires_ms = None,
+        |parts| drop(parts.rare.remove(3)),
+        |parts| *parts.limits().0 = principal("agenu"),
+        |parts| parts.limits().1.sessions = None,
+        |parts| parts.limits().1.grants = None,
+        |parts| parts.limits().1.grants = Some(1),
+        |parts| parts.limits().1.waits = Some(0),
+        |parts| parts.limits().1.requests_per_second = Some(501),
+        |parts| drop(parts.rare.remove(4)),
+        |parts| parts.audit().number = 8,
+        |parts| parts.audit().time_ms = 8,
+        |parts| parts.audit().index = 8,
+        |parts| parts.audit().principal = None,
+        |parts| parts.audit().action = AuditAction::TokenAdd,
+        |parts| parts.audit().target = AuditTarget::new("b").unwrap(),
+        |parts| parts.audit().refused = None,
+        |parts| parts.audit().refused = Some(Reason::ScopeHeld),
+    ]);
+}
+
+fn assert_each_changes_the_hash(changes: &[fn(&mut Parts)]) {
     let mut hashes = BTreeSet::from([Parts::new().state().hash()]);
     for change in changes {
         let mut parts = Parts::new();
@@ -469,7 +638,6 @@ fn the_order_of_changes_and_detours_do_not_show() {
     let (spent_key, id, spent_scope, what) = parts.spent.unwrap();
     let (place, waiting) = parts.wait.clone().unwrap();
     let (recorded, record) = parts.record.clone().unwrap();
-    let (node, public_key) = parts.key.unwrap();
     let expected = parts.state();
     let put: [&dyn Fn(&mut State); 6] = [
         &|state| {
@@ -512,8 +680,13 @@ fn the_order_of_changes_and_detours_do_not_show() {
             state.rows.put_record(Arc::from(recorded), record.clone());
         },
         &|state| {
-            assert!(state.rows.put_key(node, Arc::new(public_key)));
-            assert!(!state.rows.put_key(node, Arc::new(public_key)));
+            for row in rare_rows() {
+                assert!(state.rows.put_admin(row.clone()).is_none());
+                assert_eq!(state.rows.remove_admin(&row.key()), Some(row.clone()));
+                assert!(state.rows.remove_admin(&row.key()).is_none());
+                state.rows.put_admin(row.clone());
+                assert_eq!(state.rows.put_admin(row.clone()), Some(row));
+            }
         },
     ];
     let mut random = Random::new(1);
@@ -524,7 +697,7 @@ fn the_order_of_changes_and_detours_do_not_show() {
             spent: None,
             wait: None,
             record: None,
-            key: None,
+            rare: Vec::new(),
             ..parts.clone()
         };
         let mut state = empty.state();

@@ -66,6 +66,7 @@ fn a_page_over_many_free_rows_ends_early_and_can_be_continued() {
     let burn = |number| crate::Command::Revoke {
         scope: scope(&format!("{number:05}")),
         epoch: None,
+        by: None,
     };
     machine.apply((0..25_000).map(burn).collect());
     let session = machine.open(1);

@@ -1,14 +1,35 @@
 use epoch_core::{Holder, OpenId, RequestId};
 use uuid::Uuid;
 
-use super::machine::{LEADERSHIP, Machine, epoch, scope};
+use super::machine::{
+    LEADERSHIP, Machine, audit_record, epoch, permission, principal, scope, signing_key, token,
+};
+use crate::admin::AdminRow;
 use crate::command::{SessionKey, Ttl};
+use crate::limits::Limits;
 use crate::load::{Head, HeldRow, LoadError, Loader, ScopeRow, SessionRow};
 use crate::load::{SpentRow, StandingRow};
 use crate::promise::consistent;
 use crate::rows::SpentUse;
-use crate::state::{KEYS_MAX, SPENT_IDS_KEPT, State};
+use crate::state::{
+    AUDIT_KEPT, KEYS_MAX, LIMITED_MAX, PERMISSIONS_MAX, PERMISSIONS_OF_ONE_MAX, SPENT_IDS_KEPT,
+    State, TOKENS_MAX, TOKENS_OF_ONE_MAX,
+};
 use crate::terms::Terms;
+
+/// A state that went out and in as rows.
+pub(super) fn reloaded(state: &State) -> Result<State, LoadError> {
+    let mut loader = Loader::new(state.head());
+    state
+        .session_rows()
+        .try_for_each(|row| loader.session(row))?;
+    state.scope_rows().try_for_each(|row| loader.scope(row))?;
+    state.spent_rows().try_for_each(|row| loader.spent(row))?;
+    state.wait_rows().try_for_each(|row| loader.wait(row))?;
+    state.record_rows().try_for_each(|row| loader.record(row))?;
+    state.admin_rows().try_for_each(|row| loader.admin(row))?;
+    loader.finish()
+}
 
 fn head() -> Head {
     Machine::new().state.head()
@@ -21,6 +42,8 @@ fn session_row(index: u64, open_id: u128) -> SessionRow {
         holder: Holder::parse("agent").unwrap(),
         ttl: Ttl::from_ms(1_000).unwrap(),
         stall_limit: None,
+        principal: None,
+        holder_key: None,
         forgotten: 3,
     }
 }
@@ -45,7 +68,7 @@ fn scope_row(name: &str, session: u64, request_id: u64) -> ScopeRow {
 }
 
 fn loader() -> Loader {
-    let mut loader = Loader::new(head()).unwrap();
+    let mut loader = Loader::new(head());
     loader.session(session_row(1, 1)).unwrap();
     loader
 }
@@ -75,17 +98,7 @@ fn a_state_that_went_out_and_in_is_equal_and_consistent() {
     }
     machine.register_key(1, 7);
     let state = &machine.state;
-    let mut loader = Loader::new(state.head()).unwrap();
-    state
-        .session_rows()
-        .for_each(|row| loader.session(row).unwrap());
-    state
-        .scope_rows()
-        .for_each(|row| loader.scope(row).unwrap());
-    for row in state.spent_rows() {
-        loader.spent(row).unwrap();
-    }
-    let mut loaded = loader.finish().unwrap();
+    let mut loaded = reloaded(state).unwrap();
     assert_eq!(&loaded, state);
     assert_eq!(loaded.hash(), state.hash());
     assert!(loaded.take_changes().is_empty());
@@ -111,7 +124,7 @@ fn equality_is_of_what_later_entries_can_see() {
             state.rows.remove_session(only);
         },
         |state| {
-            state.rows.put_key(1, std::sync::Arc::new([1; 32]));
+            state.rows.put_admin(signing_key(1));
         },
     ];
     for change in changes {
@@ -172,21 +185,87 @@ fn rows_that_do_not_fit_together_are_refused() {
     ));
 }
 
+fn refused(rows: Vec<AdminRow>) -> LoadError {
+    let mut loader = Loader::new(head());
+    let added = rows.into_iter().try_for_each(|row| loader.admin(row));
+    added.and_then(|()| loader.finish()).unwrap_err()
+}
+
 #[test]
-fn a_head_with_a_key_twice_or_too_many_is_refused() {
-    let twice = Head {
-        keys: vec![(1, [1; 32]), (1, [1; 32])],
-        ..head()
+fn rare_rows_that_are_there_twice_or_say_nothing_are_refused() {
+    let token = |hash, label| AdminRow::Token(token("bot", hash, label));
+    for twice in [
+        vec![signing_key(1), signing_key(1)],
+        vec![
+            permission("bot", "", "operate"),
+            permission("bot", "", "read"),
+        ],
+        vec![token(1, "ci"), token(1, "other")],
+        vec![token(1, "ci"), token(2, "ci")],
+    ] {
+        let error = refused(twice);
+        assert!(matches!(error, LoadError::Duplicate(_)), "{error}");
+    }
+    let limits = AdminRow::Limits {
+        principal: principal("bot"),
+        limits: Limits::default(),
     };
-    assert!(matches!(Loader::new(twice), Err(LoadError::Duplicate(_))));
-    let many = (0..=u64::try_from(KEYS_MAX).unwrap())
-        .map(|node| (node, [1; 32]))
-        .collect();
-    assert!(matches!(
-        Loader::new(Head {
-            keys: many,
-            ..head()
+    assert_eq!(refused(vec![limits]), LoadError::NoLimits(principal("bot")));
+    let nobody = vec![
+        permission("bot", "a", "operate"),
+        permission("bot", "", "read"),
+    ];
+    assert_eq!(refused(nobody), LoadError::NoOperator);
+}
+
+#[test]
+fn more_rare_rows_than_are_kept_are_refused() {
+    let many = |count: usize, row: &dyn Fn(u64) -> AdminRow| {
+        let count = u64::try_from(count).unwrap();
+        (0..=count).map(row).collect::<Vec<_>>()
+    };
+    let owner = |number: u64| format!("p{number}");
+    let root = || permission("root", "", "operate");
+    for (what, rows) in [
+        ("signing keys", many(KEYS_MAX, &signing_key)),
+        ("permissions", {
+            let row = |number: u64| permission(&owner(number), "", "operate");
+            many(PERMISSIONS_MAX, &row)
         }),
-        Err(LoadError::TooManyKeys)
-    ));
+        ("permissions of one principal", {
+            let row = |number: u64| permission("bot", &number.to_string(), "read");
+            let mut rows = many(PERMISSIONS_OF_ONE_MAX, &row);
+            rows.push(root());
+            rows
+        }),
+        ("tokens", {
+            let row = |number: u64| {
+                AdminRow::Token(token(&owner(number), u8::try_from(number).unwrap(), "ci"))
+            };
+            many(TOKENS_MAX, &row)
+        }),
+        ("tokens of one principal", {
+            let row = |number: u64| {
+                let byte = u8::try_from(number).unwrap();
+                AdminRow::Token(token("bot", byte, &owner(number)))
+            };
+            many(TOKENS_OF_ONE_MAX, &row)
+        }),
+        ("limits", {
+            let row = |number: u64| AdminRow::Limits {
+                principal: principal(&owner(number)),
+                limits: Limits {
+                    waits: Some(0),
+                    ..Limits::default()
+                },
+            };
+            many(LIMITED_MAX, &row)
+        }),
+        ("audit records", {
+            let row = |number: u64| AdminRow::Audit(audit_record(number + 1));
+            many(usize::try_from(AUDIT_KEPT).unwrap(), &row)
+        }),
+    ] {
+        assert_eq!(refused(rows), LoadError::TooMany(what));
+    }
 }

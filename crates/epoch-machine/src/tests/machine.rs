@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use epoch_core::{
-    ClusterId, Epoch, Holder, Incarnation, IntentId, OpenId, Position, RequestId, Scope, SessionId,
+    ClusterId, Epoch, Holder, Incarnation, IntentId, OpenId, Position, Principal, RequestId, Scope,
+    SessionId,
 };
 use uuid::Uuid;
 
 use super::text::Text;
+use crate::admin::{AdminRow, Permission};
 use crate::apply::apply;
+use crate::audit::{AuditAction, AuditRecord, AuditTarget};
 use crate::command::{Batch, Command, Entry, Leadership, Scopes, SessionKey, Ttl};
 use crate::event::Event;
 use crate::outcome::{Applied, Grant, Outcome, Refusal};
+use crate::permission::{Prefix, Verb, Verbs};
 use crate::promise::consistent;
 use crate::record::{IntentDigest, Value};
 use crate::state::State;
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
+use crate::token::{Token, TokenHash, TokenLabel};
 
 pub(super) const WALL_MS: u64 = 1_800_000_000_000;
 pub(super) const LEADERSHIP: Leadership = Leadership { term: 3, node: 2 };
@@ -35,6 +40,53 @@ pub(super) fn scope(name: &str) -> Scope {
 
 pub(super) fn request_id(id: u64) -> RequestId {
     RequestId::new(id).unwrap()
+}
+
+pub(super) fn principal(name: &str) -> Principal {
+    Principal::parse(name).unwrap()
+}
+
+pub(super) fn signing_key(node: u64) -> AdminRow {
+    AdminRow::SigningKey {
+        node,
+        public_key: Arc::new([7; 32]),
+    }
+}
+
+/// Verbs are named with commas between.
+pub(super) fn verbs(names: &str) -> Verbs {
+    let verbs = names.split(',').map(|name| Verb::parse(name).unwrap());
+    Verbs::new(verbs).unwrap()
+}
+
+pub(super) fn permission(who: &str, prefix: &str, names: &str) -> AdminRow {
+    AdminRow::Permission(Permission {
+        principal: principal(who),
+        prefix: Prefix::parse(prefix).unwrap(),
+        verbs: verbs(names),
+    })
+}
+
+pub(super) fn token(owner: &str, byte: u8, label: &str) -> Token {
+    Token {
+        hash: TokenHash([byte; 32]),
+        principal: principal(owner),
+        label: TokenLabel::parse(label).unwrap(),
+        created_ms: WALL_MS,
+        expires_ms: None,
+    }
+}
+
+pub(super) fn audit_record(number: u64) -> AuditRecord {
+    AuditRecord {
+        number,
+        time_ms: WALL_MS,
+        index: 1,
+        principal: None,
+        action: AuditAction::Revoke,
+        target: AuditTarget::new("a").unwrap(),
+        refused: None,
+    }
 }
 
 pub(super) fn acquire(name: &str, session: SessionId, id: u64, wait_ms: u64) -> Command {
@@ -129,6 +181,8 @@ impl Machine {
             holder: Holder::parse(holder).unwrap(),
             ttl: Ttl::from_ms(ttl_ms).unwrap(),
             stall_limit: None,
+            principal: None,
+            holder_key: None,
         })
     }
 
@@ -169,6 +223,7 @@ impl Machine {
         self.one(Command::Revoke {
             scope: scope(name),
             epoch,
+            by: None,
         })
     }
 

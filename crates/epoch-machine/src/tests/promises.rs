@@ -145,6 +145,10 @@ pub(super) enum Failure {
     Refused(Batch),
     #[error("events do not tell what happened: {0}")]
     Told(String),
+    #[error("not as it is permitted: {0}")]
+    Permitted(String),
+    #[error("what operators did is not recorded")]
+    Audit,
     #[error("a record is not what was written: {0}")]
     Record(String),
     #[error("the state is another after it went out and in as rows")]

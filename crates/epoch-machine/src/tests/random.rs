@@ -1,15 +1,19 @@
 //! Random commands from a seed.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{Epoch, Holder, IntentId, OpenId, RequestId, Scope, SessionId};
+use epoch_core::{Epoch, Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionId};
 use uuid::Uuid;
 
 use crate::command::{Command, Scopes, SessionKey, Ttl};
 use crate::event::{Event, GrantEvent, GrantEventKind};
+use crate::limits::Limits;
 use crate::outcome::Outcome;
+use crate::permission::{Prefix, Verbs};
 use crate::record::{IntentDigest, Value};
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
+use crate::token::{TokenHash, TokenLabel};
 
 /// splitmix64: small, and the same everywhere.
 #[derive(Debug, Clone)]
@@ -64,6 +68,8 @@ pub(super) struct Clients {
     /// Commands that were answered, to be repeated for no good reason.
     answered: Vec<Command>,
     request_ids: u64,
+    /// Whether there are principals, and operators who give them permissions.
+    permissions: bool,
 }
 
 impl Clients {
@@ -72,6 +78,14 @@ impl Clients {
     const UNANSWERED_MAX: usize = 8;
     const SCOPES: u64 = 6;
     const OPEN_IDS: u64 = 12;
+
+    /// In one run in three there are permissions.
+    pub(super) fn new(random: &mut Random) -> Self {
+        Self {
+            permissions: random.one_in(3),
+            ..Self::default()
+        }
+    }
 
     pub(super) fn told(&mut self, events: &[Event]) {
         for event in events {
@@ -130,8 +144,11 @@ impl Clients {
     }
 
     pub(super) fn command(&mut self, random: &mut Random) -> Command {
+        if self.permissions && random.one_in(12) {
+            return operator_command(random);
+        }
         match random.below(200) {
-            0..20 => open(random),
+            0..20 => self.open(random),
             20..23 => Command::Close {
                 session: self.session(random),
             },
@@ -339,6 +356,27 @@ impl Clients {
         Command::Revoke {
             scope: if named { of } else { scope(random) },
             epoch: named.then_some(epoch),
+            by: self.permissions.then(|| operator(random)).flatten(),
+        }
+    }
+
+    /// Mostly by the principal that the holder is named after.
+    fn open(&mut self, random: &mut Random) -> Command {
+        let holder = ["agent-a", "agent-b"][usize::from(random.one_in(10))];
+        let principal = match random.below(20) {
+            0 => None,
+            1 => Some("agent-b"),
+            _ => Some(holder),
+        };
+        let principal = principal.filter(|_| self.permissions);
+        let below = if random.one_in(20) { "/7" } else { "" };
+        Command::Open {
+            open_id: open_id(random),
+            holder: Holder::parse(&format!("{holder}{below}")).unwrap(),
+            ttl: Ttl::from_ms(10_000 - random.below(20) / 19).unwrap(),
+            stall_limit: random.one_in(30).then(|| Ttl::from_ms(60_000).unwrap()),
+            principal: principal.map(|name| Principal::parse(name).unwrap()),
+            holder_key: random.one_in(30).then_some([7; 32]),
         }
     }
 }
@@ -383,12 +421,63 @@ fn wait(random: &mut Random) -> Wait {
     Wait::from_ms(ms).unwrap()
 }
 
-fn open(random: &mut Random) -> Command {
-    Command::Open {
-        open_id: open_id(random),
-        holder: Holder::parse(["agent-a", "agent-b"][usize::from(random.one_in(10))]).unwrap(),
-        ttl: Ttl::from_ms(10_000 - random.below(20) / 19).unwrap(),
-        stall_limit: random.one_in(30).then(|| Ttl::from_ms(60_000).unwrap()),
+/// Mostly the one who may.
+fn operator(random: &mut Random) -> Option<Principal> {
+    let name = match random.below(20) {
+        0 => None,
+        1 => Some("agent-a"),
+        _ => Some("root"),
+    };
+    name.map(|name| Principal::parse(name).unwrap())
+}
+
+fn operator_command(random: &mut Random) -> Command {
+    let by = operator(random);
+    let one_of = |random: &mut Random, names: &[&'static str]| *random.of(names).unwrap();
+    let name = one_of(random, &["agent-a", "agent-a", "agent-b", "root"]);
+    let principal = Principal::parse(name).unwrap();
+    let prefix = Prefix::parse(one_of(random, &["", "", "a", "a/", "\u{e9}"])).unwrap();
+    let label = TokenLabel::parse(one_of(random, &["ci", "laptop"])).unwrap();
+    match random.below(16) {
+        0..8 => Command::GrantPermission {
+            by,
+            principal,
+            prefix,
+            verbs: match random.below(4) {
+                0 => Verbs::from_bits(u32::try_from(1 + random.below(15)).unwrap()).unwrap(),
+                _ => Verbs::ALL,
+            },
+        },
+        8..11 => Command::RevokePermission {
+            by,
+            principal,
+            prefix,
+        },
+        11..13 => Command::AddToken {
+            by,
+            principal,
+            label,
+            hash: TokenHash([u8::try_from(random.below(4)).unwrap(); 32]),
+            expires_ms: NonZeroU64::new(random.below(2)),
+        },
+        13 => Command::RemoveToken {
+            by,
+            principal,
+            label,
+        },
+        _ => {
+            let mut limit = || (!random.one_in(3)).then(|| u32::try_from(random.below(6)).unwrap());
+            Command::SetLimits {
+                by,
+                principal,
+                limits: Limits {
+                    sessions: limit(),
+                    grants: limit(),
+                    waits: limit(),
+                    requests_per_second: limit(),
+                },
+            }
+        }
     }
 }
 

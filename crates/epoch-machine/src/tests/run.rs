@@ -5,15 +5,18 @@ use uuid::Uuid;
 
 use super::hash::hash_of_rows;
 use super::history::{History, Lengths};
+use super::load::reloaded;
+use super::permitted::Permitted;
 use super::promises::{Coverage, Failure};
 use super::random::{Clients, Random};
 use super::shadow::Shadow;
 use super::told::Told;
 use super::writes::Writes;
+use crate::admin::AdminRow;
 use crate::changes::Changes;
 use crate::command::{Batch, Command, Entry, Leadership};
 use crate::event::{Event, GrantEventKind};
-use crate::load::{Loader, ScopeRow, StandingRow};
+use crate::load::{ScopeRow, StandingRow};
 use crate::outcome::{Applied, ForeignLeadership, Outcome};
 use crate::promise::consistent;
 use crate::state::State;
@@ -58,6 +61,8 @@ pub(super) struct Run {
     told: Told,
     /// Follows its records by answers alone.
     writes: Writes,
+    /// Follows who may do what by answers alone.
+    permitted: Permitted,
     /// Of checkpoints that failed since the last one that did not.
     not_written: Changes,
     coverage: Coverage,
@@ -72,10 +77,11 @@ impl Run {
         );
         let replica = state.clone();
         state.track_changes();
+        let mut random = Random::new(seed);
         Self {
             apply,
-            random: Random::new(seed),
-            clients: Clients::default(),
+            clients: Clients::new(&mut random),
+            random,
             replica,
             state,
             index: 0,
@@ -88,6 +94,7 @@ impl Run {
             shadow: Shadow::default(),
             told: Told::default(),
             writes: Writes::default(),
+            permitted: Permitted::default(),
             not_written: Changes::default(),
             coverage: Coverage::default(),
         }
@@ -216,6 +223,12 @@ impl Run {
         let Applied { outcomes, events } = applied;
         self.events_tell_the_truth(&before, entry, &events)?;
         let done: Vec<_> = batch.commands.into_iter().zip(outcomes).collect();
+        self.permitted
+            .follow(&before, &self.state, &done)
+            .map_err(Failure::Permitted)?;
+        if operator_actions(&before, &self.state) != Some(of_operators(&done)) {
+            return Err(Failure::Audit);
+        }
         self.writes
             .follow(&before, &self.state, &done, &events)
             .map_err(Failure::Record)?;
@@ -280,7 +293,13 @@ impl Run {
             commands: Vec::new(),
             ..batch.clone()
         };
-        if (self.apply)(&mut expected, entry, &empty).is_err() || expected != self.state {
+        let applied_empty = (self.apply)(&mut expected, entry, &empty);
+        let same = if batch.commands.iter().any(is_of_operators) {
+            without_audit(&expected) == without_audit(&self.state)
+        } else {
+            expected == self.state
+        };
+        if applied_empty.is_err() || !same {
             return Err(Failure::Refused(batch.clone()));
         }
         if applied.outcomes.iter().any(waiting) {
@@ -328,6 +347,7 @@ impl Run {
         self.shadow = Shadow::of(&self.state);
         self.told = Told::of(&self.state);
         self.writes = Writes::of(&self.state);
+        self.permitted = Permitted::of(&self.state);
         self.not_written = Changes::default();
         self.index = saved.index;
         self.history.roll_back(saved.lengths);
@@ -343,19 +363,7 @@ impl Run {
     }
 
     fn rows_out_and_in(&mut self) -> Result<(), Failure> {
-        let state = &self.state;
-        let load = || {
-            let mut loader = Loader::new(state.head())?;
-            state
-                .session_rows()
-                .try_for_each(|row| loader.session(row))?;
-            state.scope_rows().try_for_each(|row| loader.scope(row))?;
-            state.spent_rows().try_for_each(|row| loader.spent(row))?;
-            state.wait_rows().try_for_each(|row| loader.wait(row))?;
-            state.record_rows().try_for_each(|row| loader.record(row))?;
-            loader.finish()
-        };
-        match load() {
+        match reloaded(&self.state) {
             Ok(loaded) if loaded == self.state && loaded.hash() == self.state.hash() => {
                 self.not_written.merge(self.state.take_changes());
                 // Goes on with the loaded one: a difference that equality does not see shows later.
@@ -381,6 +389,41 @@ impl Run {
             Err(Failure::Changes)
         }
     }
+}
+
+/// The state without the records of what operators did, which are kept of refused commands too.
+pub(super) fn without_audit(state: &State) -> State {
+    let mut state = state.clone();
+    for row in state.clone().admin_rows() {
+        if matches!(row, AdminRow::Audit(_)) {
+            state.rows.remove_admin(&row.key());
+        }
+    }
+    state
+}
+
+/// How many actions of operators were recorded between two states; `None` if it makes no sense.
+fn operator_actions(before: &State, after: &State) -> Option<usize> {
+    let newest = |state: &State| state.audit_numbers().map_or(0, |(_, newest)| newest);
+    let more = newest(after).checked_sub(newest(before))?;
+    usize::try_from(more).ok()
+}
+
+fn of_operators(done: &[(Command, Outcome)]) -> usize {
+    let commands = done.iter().map(|(command, _)| command);
+    commands.filter(|command| is_of_operators(command)).count()
+}
+
+fn is_of_operators(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Revoke { .. }
+            | Command::GrantPermission { .. }
+            | Command::RevokePermission { .. }
+            | Command::AddToken { .. }
+            | Command::RemoveToken { .. }
+            | Command::SetLimits { .. }
+    )
 }
 
 /// Of a scope's current grant: its epoch, and the delay once it is lost.
@@ -413,6 +456,9 @@ fn is_of_no_effect(outcome: &Outcome) -> bool {
             | Outcome::WaitEnded { ended: false }
             | Outcome::DelayEnded { ended: false }
             | Outcome::Released { released: false }
+            | Outcome::PermissionRevoked { revoked: false }
+            | Outcome::TokenAdded { new: false }
+            | Outcome::TokenRemoved { removed: false }
             | Outcome::Closed { closed: false, .. }
             | Outcome::Expired { expired: false, .. }
     )

@@ -106,18 +106,23 @@ fn scripts_have_every_command_and_every_refusal() {
     assert_eq!(refusals, REFUSALS);
 }
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 18] = [
     "Acquire",
     "AcquireMany",
+    "AddToken",
     "CancelWait",
     "Close",
     "EndDelay",
     "EndWait",
     "Expire",
+    "GrantPermission",
     "Open",
     "RegisterKey",
     "Release",
+    "RemoveToken",
     "Revoke",
+    "RevokePermission",
+    "SetLimits",
     "Transfer",
     "WriteRecord",
 ];
@@ -137,21 +142,34 @@ fn command_name(command: &Command) -> &'static str {
         Command::Release { .. } => "Release",
         Command::Revoke { .. } => "Revoke",
         Command::WriteRecord { .. } => "WriteRecord",
+        Command::GrantPermission { .. } => "GrantPermission",
+        Command::RevokePermission { .. } => "RevokePermission",
+        Command::AddToken { .. } => "AddToken",
+        Command::RemoveToken { .. } => "RemoveToken",
+        Command::SetLimits { .. } => "SetLimits",
         Command::RegisterKey { .. } => "RegisterKey",
     }
 }
 
-const REFUSALS: [&str; 25] = [
+const REFUSALS: [&str; 35] = [
     "AlreadyHeld",
     "AlreadyWaiting",
     "EpochExhausted",
     "EpochUnknown",
+    "FirstOperator",
     "GrantLimit",
     "IntentReused",
     "KeyLimit",
+    "LastOperator",
+    "LimitsLimit",
     "LockDelayed",
     "NotTheHolder",
     "OpenIdReused",
+    "PermissionDenied",
+    "PermissionLimit",
+    "PrincipalGrantLimit",
+    "PrincipalSessionLimit",
+    "PrincipalWaitLimit",
     "QueueFull",
     "RecordLimit",
     "RequestIdReused",
@@ -164,6 +182,8 @@ const REFUSALS: [&str; 25] = [
     "Superseded",
     "TargetExpired",
     "TargetIsSelf",
+    "TokenLimit",
+    "TokenReused",
     "WaitCancelled",
     "WaitExpired",
     "WaitLimit",
@@ -177,7 +197,17 @@ fn listed(refusal: &Refusal) {
         | Refusal::EpochUnknown { .. }
         | Refusal::GrantLimit
         | Refusal::IntentReused
+        | Refusal::FirstOperator
         | Refusal::KeyLimit
+        | Refusal::LastOperator
+        | Refusal::LimitsLimit
+        | Refusal::PermissionDenied
+        | Refusal::PermissionLimit
+        | Refusal::PrincipalGrantLimit
+        | Refusal::PrincipalSessionLimit
+        | Refusal::PrincipalWaitLimit
+        | Refusal::TokenLimit
+        | Refusal::TokenReused
         | Refusal::LockDelayed { .. }
         | Refusal::NotTheHolder { .. }
         | Refusal::OpenIdReused

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use epoch_core::RequestId;
 
+use crate::admin::{AdminKey, AdminRow};
 use crate::changes::{Changes, RowChange};
 use crate::command::SessionKey;
 use crate::load::{RecordRow, ScopeRow, SessionRow, SpentRow, WaitRow};
@@ -17,6 +18,7 @@ pub(super) struct Shadow {
     spent: BTreeMap<(SessionKey, RequestId), SpentRow>,
     waits: BTreeMap<(Arc<str>, (u64, u32)), WaitRow>,
     records: BTreeMap<Arc<str>, RecordRow>,
+    rare: BTreeMap<AdminKey, AdminRow>,
 }
 
 impl Shadow {
@@ -39,6 +41,7 @@ impl Shadow {
                 .record_rows()
                 .map(|row| (row.scope.shared(), row))
                 .collect(),
+            rare: state.admin_rows().map(|row| (row.key(), row)).collect(),
         }
     }
 
@@ -56,6 +59,7 @@ impl Shadow {
                 RowChange::Spent(key, id, row) => put(&mut self.spent, (key, id), row),
                 RowChange::Wait(name, place, row) => put(&mut self.waits, (name, place), row),
                 RowChange::Record(name, row) => put(&mut self.records, name, row),
+                RowChange::Admin(key, row) => put(&mut self.rare, key, row),
             }
         }
     }
@@ -74,15 +78,17 @@ type Sorted<'a> = (
     &'a str,
     Option<RequestId>,
     (u64, u32),
+    Option<&'a AdminKey>,
 );
 
-/// Sessions first, then scopes, spent ids, waits and records.
+/// Sessions first, then scopes, spent ids, waits, records and rare rows.
 fn place(row: &RowChange) -> Sorted<'_> {
     match row {
-        RowChange::Session(key, _) => (0, Some(*key), "", None, (0, 0)),
-        RowChange::Scope(name, _) => (1, None, name, None, (0, 0)),
-        RowChange::Spent(key, id, _) => (2, Some(*key), "", Some(*id), (0, 0)),
-        RowChange::Wait(name, place, _) => (3, None, name, None, *place),
-        RowChange::Record(name, _) => (4, None, name, None, (0, 0)),
+        RowChange::Session(key, _) => (0, Some(*key), "", None, (0, 0), None),
+        RowChange::Scope(name, _) => (1, None, name, None, (0, 0), None),
+        RowChange::Spent(key, id, _) => (2, Some(*key), "", Some(*id), (0, 0), None),
+        RowChange::Wait(name, place, _) => (3, None, name, None, *place, None),
+        RowChange::Admin(key, _) => (5, None, "", None, (0, 0), Some(key)),
+        RowChange::Record(name, _) => (4, None, name, None, (0, 0), None),
     }
 }

@@ -133,6 +133,11 @@ impl Text {
                 at(position),
                 if *ended { ", ended a grant" } else { "" }
             ),
+            Outcome::PermissionGranted => "permitted".to_owned(),
+            Outcome::PermissionRevoked { revoked } => done("forbidden", *revoked),
+            Outcome::TokenAdded { new } => if *new { "added" } else { "added before" }.to_owned(),
+            Outcome::TokenRemoved { removed } => done("removed", *removed),
+            Outcome::LimitsSet => "limited".to_owned(),
             Outcome::KeyRegistered { node } => format!("key of node {node} registered"),
             Outcome::Refused(refusal) => self.refusal(refusal),
         }
@@ -154,6 +159,15 @@ impl Text {
             Refusal::RequestIdsOver => "ids end at 2^53".to_owned(),
             Refusal::OpenIdReused => "an open id".to_owned(),
             Refusal::KeyLimit => "too many keys".to_owned(),
+            Refusal::FirstOperator => "the first must be to operate".to_owned(),
+            Refusal::LastOperator => "it is the last to operate".to_owned(),
+            Refusal::PermissionLimit => "too many permissions".to_owned(),
+            Refusal::TokenLimit => "too many tokens".to_owned(),
+            Refusal::LimitsLimit => "too many limits".to_owned(),
+            Refusal::TokenReused => "a token".to_owned(),
+            Refusal::PrincipalSessionLimit
+            | Refusal::PrincipalGrantLimit
+            | Refusal::PrincipalWaitLimit => "of the principal".to_owned(),
             Refusal::Superseded { epoch: None }
             | Refusal::SessionExpired
             | Refusal::AlreadyWaiting
@@ -167,7 +181,8 @@ impl Text {
             | Refusal::RequestIdReused
             | Refusal::EpochExhausted
             | Refusal::SessionLimit
-            | Refusal::GrantLimit => String::new(),
+            | Refusal::GrantLimit
+            | Refusal::PermissionDenied => String::new(),
         };
         let colon = if detail.is_empty() { "" } else { ": " };
         format!("refused {}{colon}{detail}", refusal.reason())

@@ -227,6 +227,7 @@ fn in_the_last_year_a_scope_is_not_handed_over_and_its_waits_can_end() {
     let reissued = machine.one(Command::Revoke {
         scope: scope("a"),
         epoch: None,
+        by: None,
     });
     assert_eq!(reissued, exhausted);
     assert_eq!(machine.wait("a", second, 7), Outcome::Waiting);

@@ -66,7 +66,7 @@ impl Changed {
             bytes,
             places: places.iter().peekable(),
         };
-        let mut loader = StateLoader::new(head.state)?;
+        let mut loader = StateLoader::new(&head.state);
         let mut key = Vec::new();
         if let Some(mut base) = base {
             while let Some(row) = base.next().map_err(damaged)? {

@@ -49,6 +49,7 @@ fn encode(item: &mut Vec<u8>, change: &RowChange) {
         RowChange::Spent(_, _, row) => row.map(SnapshotRow::Spent),
         RowChange::Wait(_, _, row) => row.map(SnapshotRow::Wait),
         RowChange::Record(_, row) => row.map(SnapshotRow::Record),
+        RowChange::Admin(_, row) => row.map(SnapshotRow::Admin),
     };
     match row {
         Some(row) => {
@@ -122,6 +123,7 @@ mod tests {
             RowChange::Spent(key, request_id, _) => RowChange::Spent(key, request_id, None),
             RowChange::Wait(name, place, _) => RowChange::Wait(name, place, None),
             RowChange::Record(name, _) => RowChange::Record(name, None),
+            RowChange::Admin(key, _) => RowChange::Admin(key, None),
         });
         state.changed_rows(&changes).chain(gone).collect()
     }
@@ -190,6 +192,9 @@ mod tests {
                     .map(|is| RowChange::Wait(row.scope.shared(), (row.index, row.offset), is)),
                 SnapshotRow::Record(row) => {
                     [Some(row.clone()), None].map(|is| RowChange::Record(row.scope.shared(), is))
+                }
+                SnapshotRow::Admin(row) => {
+                    [Some(row.clone()), None].map(|is| RowChange::Admin(row.key(), is))
                 }
             };
             for change in [there, gone] {

@@ -1,7 +1,7 @@
 //! The checkpoint's keys: those of its table, and those of the rows in it.
 
 use epoch_core::RequestId;
-use epoch_machine::{RowChange, SessionKey};
+use epoch_machine::{AdminKey, RowChange, SessionKey};
 
 use crate::codec::SnapshotRow;
 
@@ -15,6 +15,13 @@ const SCOPE: u8 = 2;
 const SPENT: u8 = 3;
 const WAIT: u8 = 4;
 const RECORD: u8 = 5;
+/// Followed by the kind, one of these.
+const ADMIN: u8 = 6;
+const SIGNING_KEY: u8 = 1;
+const PERMISSION: u8 = 2;
+const TOKEN: u8 = 3;
+const LIMITS: u8 = 4;
+const AUDIT: u8 = 5;
 
 /// The key of a chunk. Big-endian: byte order is then the order in which chunks were written.
 pub(super) fn chunk(number: u64) -> [u8; 9] {
@@ -34,7 +41,7 @@ pub(super) fn chunk_number(key: &[u8]) -> Option<u64> {
 pub(super) fn is_row_key(bytes: &[u8]) -> bool {
     matches!(
         bytes.first(),
-        Some(&(SESSION | SCOPE | SPENT | WAIT | RECORD))
+        Some(&(SESSION | SCOPE | SPENT | WAIT | RECORD | ADMIN))
     )
 }
 
@@ -46,6 +53,7 @@ pub(super) fn put_row_key(bytes: &mut Vec<u8>, row: &SnapshotRow) {
         SnapshotRow::Spent(row) => put_spent(bytes, row.session, row.request_id),
         SnapshotRow::Wait(row) => put_wait(bytes, row.scope.as_str(), row.index, row.offset),
         SnapshotRow::Record(row) => put_name(bytes, RECORD, row.scope.as_str()),
+        SnapshotRow::Admin(row) => put_admin(bytes, &row.key()),
     }
 }
 
@@ -57,6 +65,32 @@ pub(super) fn put_changed_key(bytes: &mut Vec<u8>, change: &RowChange) {
         RowChange::Spent(key, request_id, _) => put_spent(bytes, *key, *request_id),
         RowChange::Wait(name, (index, offset), _) => put_wait(bytes, name, *index, *offset),
         RowChange::Record(name, _) => put_name(bytes, RECORD, name),
+        RowChange::Admin(key, _) => put_admin(bytes, key),
+    }
+}
+
+fn put_admin(bytes: &mut Vec<u8>, key: &AdminKey) {
+    bytes.push(ADMIN);
+    match key {
+        AdminKey::SigningKey(node, public_key) => {
+            bytes.push(SIGNING_KEY);
+            bytes.extend_from_slice(&node.to_be_bytes());
+            bytes.extend_from_slice(&**public_key);
+        }
+        AdminKey::Permission(principal, prefix) => {
+            put_name(bytes, PERMISSION, principal.as_str());
+            // As in the key of a wait.
+            put_name(bytes, 0, prefix.as_str());
+        }
+        AdminKey::Token(hash) => {
+            bytes.push(TOKEN);
+            bytes.extend_from_slice(&hash.0);
+        }
+        AdminKey::Limits(principal) => put_name(bytes, LIMITS, principal.as_str()),
+        AdminKey::Audit(number) => {
+            bytes.push(AUDIT);
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
     }
 }
 
@@ -91,6 +125,11 @@ fn put_numbers(bytes: &mut Vec<u8>, key: SessionKey) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use epoch_core::Principal;
+    use epoch_machine::{Prefix, TokenHash};
+
     use super::*;
     use crate::codec::state_rows;
     use crate::testing::{Workload, fresh_state};
@@ -141,6 +180,40 @@ mod tests {
         let keys = places.map(|(name, index, offset)| {
             let mut key = Vec::new();
             put_wait(&mut key, name, index, offset);
+            key
+        });
+        assert!(keys.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn keys_of_rare_rows_are_ordered_as_the_rows_are() {
+        let principal = |name: &str| Principal::parse(name).unwrap();
+        let permission = |name: &str, prefix: &str| {
+            AdminKey::Permission(principal(name), Prefix::parse(prefix).unwrap())
+        };
+        let rows = [
+            AdminKey::SigningKey(0, Arc::new([0; 32])),
+            AdminKey::SigningKey(1, Arc::new([0; 32])),
+            AdminKey::SigningKey(1, Arc::new([1; 32])),
+            AdminKey::SigningKey(256, Arc::new([0; 32])),
+            permission("a", ""),
+            permission("a", "a"),
+            permission("a", "b"),
+            permission("a ", ""),
+            permission("a/b", ""),
+            permission("b", ""),
+            AdminKey::Token(TokenHash([0; 32])),
+            AdminKey::Token(TokenHash([255; 32])),
+            AdminKey::Limits(principal("a")),
+            AdminKey::Limits(principal("a/b")),
+            AdminKey::Limits(principal("b")),
+            AdminKey::Audit(1),
+            AdminKey::Audit(256),
+        ];
+        assert!(rows.is_sorted_by(|one, next| one < next));
+        let keys = rows.map(|row| {
+            let mut key = Vec::new();
+            put_admin(&mut key, &row);
             key
         });
         assert!(keys.is_sorted_by(|one, next| one < next));

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,11 +12,14 @@ use epoch_machine::{Batch, Command, Leadership, Scopes, Ttl, Wait};
 use epoch_proto::raft;
 use prost::Message as _;
 
-use super::DecodeError;
+use super::admin::{
+    holder_key, holder_key_bytes, limits_message, permission_message, principal, principal_text,
+};
 use super::parse::{
     fixed, intent, intent_message, message, present, public_key, session_id, session_key,
     session_key_message, session_ref, terms, terms_message, uuid, uuid_bytes, value, value_bytes,
 };
+use super::{DecodeError, operate};
 use crate::ENTRY_BYTES_MAX;
 
 /// Largest batch that a leader should make, in bytes as encoded. One entry is one message to each
@@ -97,11 +101,15 @@ fn command_message(command: &Command) -> raft::Command {
             holder,
             ttl,
             stall_limit,
+            principal,
+            holder_key,
         } => Message::Open(raft::Open {
             open_id: uuid_bytes(open_id.0),
             holder: holder.as_str().to_owned(),
             ttl_ms: ttl.ms(),
             stall_limit_ms: stall_limit.map(Ttl::ms),
+            principal: principal_text(principal.as_ref()),
+            holder_key: holder_key_bytes(holder_key.as_ref()),
         }),
         Command::Close { session } => Message::Close(raft::Close {
             session: Some(session_ref(session)),
@@ -190,9 +198,58 @@ fn command_message(command: &Command) -> raft::Command {
             session: Some(session_ref(session)),
             epoch: epoch.get(),
         }),
-        Command::Revoke { scope, epoch } => Message::Revoke(raft::Revoke {
+        Command::Revoke { scope, epoch, by } => Message::Revoke(raft::Revoke {
             scope: scope.as_str().to_owned(),
             epoch: epoch.map(Epoch::get),
+            by: principal_text(by.as_ref()),
+        }),
+        Command::GrantPermission {
+            by,
+            principal,
+            prefix,
+            verbs,
+        } => Message::GrantPermission(raft::GrantPermission {
+            by: principal_text(by.as_ref()),
+            permission: Some(permission_message(principal, prefix, *verbs)),
+        }),
+        Command::RevokePermission {
+            by,
+            principal,
+            prefix,
+        } => Message::RevokePermission(raft::RevokePermission {
+            by: principal_text(by.as_ref()),
+            principal: principal.as_str().to_owned(),
+            prefix: prefix.as_str().to_owned(),
+        }),
+        Command::AddToken {
+            by,
+            principal,
+            label,
+            hash,
+            expires_ms,
+        } => Message::AddToken(raft::AddToken {
+            by: principal_text(by.as_ref()),
+            principal: principal.as_str().to_owned(),
+            label: label.as_str().to_owned(),
+            hash: Bytes::copy_from_slice(&hash.0),
+            expires_ms: expires_ms.map_or(0, NonZeroU64::get),
+        }),
+        Command::RemoveToken {
+            by,
+            principal,
+            label,
+        } => Message::RemoveToken(raft::RemoveToken {
+            by: principal_text(by.as_ref()),
+            principal: principal.as_str().to_owned(),
+            label: label.as_str().to_owned(),
+        }),
+        Command::SetLimits {
+            by,
+            principal,
+            limits,
+        } => Message::SetLimits(raft::SetLimits {
+            by: principal_text(by.as_ref()),
+            limits: Some(limits_message(principal, limits)),
         }),
         Command::RegisterKey { node, public_key } => Message::RegisterKey(raft::RegisterKey {
             node: *node,
@@ -212,6 +269,8 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
             holder: Holder::parse(&open.holder)?,
             ttl: Ttl::from_ms(open.ttl_ms)?,
             stall_limit: open.stall_limit_ms.map(Ttl::from_ms).transpose()?,
+            principal: principal(open.principal.as_deref())?,
+            holder_key: holder_key(open.holder_key.as_ref())?,
         },
         Message::Close(close) => Command::Close {
             session: session_id(close.session)?,
@@ -268,7 +327,13 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
         Message::Revoke(revoke) => Command::Revoke {
             scope: Scope::parse(&revoke.scope)?,
             epoch: revoke.epoch.map(Epoch::new).transpose()?,
+            by: principal(revoke.by.as_deref())?,
         },
+        Message::GrantPermission(grant) => operate::grant_permission(grant)?,
+        Message::RevokePermission(revoke) => operate::revoke_permission(&revoke)?,
+        Message::AddToken(add) => operate::add_token(&add)?,
+        Message::RemoveToken(remove) => operate::remove_token(&remove)?,
+        Message::SetLimits(set) => operate::set_limits(set)?,
         Message::RegisterKey(key) => Command::RegisterKey {
             node: key.node,
             public_key: Arc::new(public_key(&key.public_key)?),

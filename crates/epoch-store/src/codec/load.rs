@@ -46,13 +46,13 @@ pub(crate) struct StateLoader {
 }
 
 impl StateLoader {
-    pub(crate) fn new(head: SnapshotHead) -> Result<Self, RowsError> {
-        Ok(Self {
-            loader: Loader::new(head.head)?,
+    pub(crate) fn new(head: &SnapshotHead) -> Self {
+        Self {
+            loader: Loader::new(head.head),
             left: head.counts,
             rows: 0,
             hash: head.state_hash,
-        })
+        }
     }
 
     /// Adds the row that comes next.
@@ -64,14 +64,16 @@ impl StateLoader {
             spent,
             waits,
             records,
+            admin,
         } = &mut self.left;
-        let kinds = [sessions, scopes, spent, waits, records];
+        let kinds = [sessions, scopes, spent, waits, records, admin];
         let kind = match &row {
             SnapshotRow::Session(_) => 0,
             SnapshotRow::Scope(_) => 1,
             SnapshotRow::Spent(_) => 2,
             SnapshotRow::Wait(_) => 3,
             SnapshotRow::Record(_) => 4,
+            SnapshotRow::Admin(_) => 5,
         };
         // Each kind begins where the one before has ended.
         let mut left = kinds
@@ -88,6 +90,7 @@ impl StateLoader {
             SnapshotRow::Spent(row) => self.loader.spent(row)?,
             SnapshotRow::Wait(row) => self.loader.wait(row)?,
             SnapshotRow::Record(row) => self.loader.record(row)?,
+            SnapshotRow::Admin(row) => self.loader.admin(row)?,
         }
         Ok(())
     }

@@ -5,17 +5,17 @@ mod tests;
 
 use epoch_core::{ClusterId, Epoch, Holder, Incarnation, OpenId, RequestId, Scope};
 use epoch_machine::{
-    Counts, DoneIntent, Head, HeldRow, INTENTS_KEPT, KEYS_MAX, Leadership, LockDelay, Record,
+    AdminRow, Counts, DoneIntent, Head, HeldRow, INTENTS_KEPT, Leadership, LockDelay, Record,
     RecordRow, ScopeRow, SessionRow, SpentRow, SpentUse, StandingRow, State, StateHash, Ttl, Wait,
     WaitRow,
 };
 use epoch_proto::raft;
 
-use super::DecodeError;
 use super::parse::{
-    fixed, intent, intent_message, message, present, public_key, session_key, session_key_message,
-    terms, terms_message, uuid, uuid_bytes, value, value_bytes,
+    fixed, intent, intent_message, message, present, session_key, session_key_message, terms,
+    terms_message, uuid, uuid_bytes, value, value_bytes,
 };
+use super::{DecodeError, admin};
 
 /// How many rows of each kind follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(crate) struct RowCounts {
     pub(crate) spent: u64,
     pub(crate) waits: u64,
     pub(crate) records: u64,
+    pub(crate) admin: u64,
 }
 
 impl RowCounts {
@@ -36,8 +37,9 @@ impl RowCounts {
             spent,
             waits,
             records,
+            admin,
         } = self;
-        let all = [sessions, scopes, spent, waits, records];
+        let all = [sessions, scopes, spent, waits, records, admin];
         all.into_iter().fold(0, u64::saturating_add)
     }
 }
@@ -52,6 +54,7 @@ impl From<Counts> for RowCounts {
             spent: count(counts.spent),
             waits: count(counts.waits),
             records: count(counts.records),
+            admin: count(counts.admin),
         }
     }
 }
@@ -64,6 +67,7 @@ pub(crate) enum SnapshotRow {
     Spent(SpentRow),
     Wait(WaitRow),
     Record(RecordRow),
+    Admin(AdminRow),
 }
 
 /// The first row.
@@ -100,31 +104,13 @@ pub(crate) fn head_message(head: &SnapshotHead) -> raft::SnapshotHead {
         spent: counts.spent,
         waits: counts.waits,
         records: counts.records,
-        keys: head
-            .keys
-            .iter()
-            .map(|(node, key)| raft::RegisterKey {
-                node: *node,
-                public_key: key.to_vec().into(),
-            })
-            .collect(),
+        admin: counts.admin,
         state_hash: state_hash.to_bytes().to_vec().into(),
     }
 }
 
 pub(crate) fn decode_head(bytes: &[u8]) -> Result<SnapshotHead, DecodeError> {
     let head: raft::SnapshotHead = message(bytes)?;
-    if head.keys.len() > KEYS_MAX {
-        return Err(DecodeError::TooLarge {
-            len: head.keys.len(),
-            max: KEYS_MAX,
-        });
-    }
-    let keys = head
-        .keys
-        .iter()
-        .map(|key| Ok((key.node, public_key(&key.public_key)?)))
-        .collect::<Result<_, DecodeError>>()?;
     Ok(SnapshotHead {
         counts: RowCounts {
             sessions: head.sessions,
@@ -132,6 +118,7 @@ pub(crate) fn decode_head(bytes: &[u8]) -> Result<SnapshotHead, DecodeError> {
             spent: head.spent,
             waits: head.waits,
             records: head.records,
+            admin: head.admin,
         },
         state_hash: StateHash::from_bytes(fixed("state_hash", &head.state_hash)?),
         head: Head {
@@ -139,7 +126,6 @@ pub(crate) fn decode_head(bytes: &[u8]) -> Result<SnapshotHead, DecodeError> {
             incarnation: Incarnation(uuid("incarnation", &head.incarnation)?),
             group: head.group,
             now_ms: head.now_ms,
-            keys,
         },
     })
 }
@@ -151,11 +137,13 @@ pub(crate) fn state_rows(state: &State) -> impl Iterator<Item = SnapshotRow> {
     let spent = state.spent_rows().map(SnapshotRow::Spent);
     let waits = state.wait_rows().map(SnapshotRow::Wait);
     let records = state.record_rows().map(SnapshotRow::Record);
+    let admin = state.admin_rows().map(SnapshotRow::Admin);
     sessions
         .chain(scopes)
         .chain(spent)
         .chain(waits)
         .chain(records)
+        .chain(admin)
 }
 
 pub(crate) fn row_message(row: &SnapshotRow) -> raft::SnapshotRow {
@@ -167,6 +155,7 @@ pub(crate) fn row_message(row: &SnapshotRow) -> raft::SnapshotRow {
             SnapshotRow::Spent(row) => Row::Spent(spent_message(row)),
             SnapshotRow::Wait(row) => Row::Wait(wait_message(row)),
             SnapshotRow::Record(row) => Row::Record(record_message(row)),
+            SnapshotRow::Admin(row) => admin::admin_message(row),
         }),
     }
 }
@@ -180,6 +169,14 @@ pub(crate) fn decode_row(bytes: &[u8]) -> Result<SnapshotRow, DecodeError> {
         Row::Spent(row) => SnapshotRow::Spent(spent(row)?),
         Row::Wait(row) => SnapshotRow::Wait(wait(row)?),
         Row::Record(row) => SnapshotRow::Record(record(row)?),
+        Row::SigningKey(row) => SnapshotRow::Admin(admin::signing_key(&row)?),
+        Row::Permission(row) => SnapshotRow::Admin(AdminRow::Permission(admin::permission(&row)?)),
+        Row::Token(row) => SnapshotRow::Admin(admin::token(&row)?),
+        Row::Limits(row) => {
+            let (principal, limits) = admin::limits(&row)?;
+            SnapshotRow::Admin(AdminRow::Limits { principal, limits })
+        }
+        Row::Audit(row) => SnapshotRow::Admin(admin::audit(&row)?),
     })
 }
 
@@ -191,6 +188,8 @@ fn session_message(row: &SessionRow) -> raft::SessionRow {
         ttl_ms: row.ttl.ms(),
         forgotten: row.forgotten,
         stall_limit_ms: row.stall_limit.map(Ttl::ms),
+        principal: admin::principal_text(row.principal.as_ref()),
+        holder_key: admin::holder_key_bytes(row.holder_key.as_ref()),
     }
 }
 
@@ -205,6 +204,8 @@ fn session(row: raft::SessionRow) -> Result<SessionRow, DecodeError> {
         holder: Holder::parse(&row.holder)?,
         ttl: Ttl::from_ms(row.ttl_ms)?,
         stall_limit: row.stall_limit_ms.map(Ttl::from_ms).transpose()?,
+        principal: admin::principal(row.principal.as_deref())?,
+        holder_key: admin::holder_key(row.holder_key.as_ref())?,
         forgotten,
     })
 }

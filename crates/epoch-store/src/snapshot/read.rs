@@ -71,7 +71,7 @@ fn check_name(path: &Path, meta: &SnapshotMeta) -> Result<(), DamageKind> {
 
 pub(super) fn load_open(file: Arc<dyn File>) -> Result<(State, SnapshotMeta), DamageKind> {
     let mut rows = Rows::open(file)?;
-    let mut loader = StateLoader::new(rows.head.clone())?;
+    let mut loader = StateLoader::new(&rows.head);
     while let Some(row) = rows.next()? {
         loader.add(row)?;
     }

@@ -1,13 +1,18 @@
 //! Rows one by one: of every kind, and the largest of each.
 
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
 use epoch_core::{
-    EPOCH_EXCLUSIVE_MAX, Epoch, HOLDER_BYTES_MAX, Holder, IntentId, OpenId, RequestId,
-    SCOPE_BYTES_MAX, Scope,
+    EPOCH_EXCLUSIVE_MAX, Epoch, HOLDER_BYTES_MAX, Holder, IntentId, OpenId, PRINCIPAL_BYTES_MAX,
+    Principal, Reason, RequestId, SCOPE_BYTES_MAX, Scope,
 };
 use epoch_machine::{
-    DoneIntent, HeldRow, INTENTS_KEPT, IntentDigest, Leadership, LockDelay, METADATA_BYTES_MAX,
-    Metadata, Record, RecordRow, ScopeRow, SessionKey, SessionRow, SpentRow, SpentUse, StandingRow,
-    TTL_MS_MAX, Terms, Ttl, VALUE_BYTES_MAX, Value, WAIT_MS_MAX, Wait, WaitRow,
+    AdminRow, AuditAction, AuditRecord, AuditTarget, DoneIntent, HeldRow, INTENTS_KEPT,
+    IntentDigest, LABEL_BYTES_MAX, Leadership, Limits, LockDelay, METADATA_BYTES_MAX, Metadata,
+    Permission, Prefix, Record, RecordRow, ScopeRow, SessionKey, SessionRow, SpentRow, SpentUse,
+    StandingRow, TARGET_BYTES_MAX, TTL_MS_MAX, Terms, Token, TokenHash, TokenLabel, Ttl,
+    VALUE_BYTES_MAX, Value, Verb, Verbs, WAIT_MS_MAX, Wait, WaitRow,
 };
 use uuid::Uuid;
 
@@ -33,6 +38,8 @@ pub(crate) fn session(index: u64) -> SessionRow {
         holder: Holder::parse("agent-a").unwrap(),
         ttl: Ttl::from_ms(1_000).unwrap(),
         stall_limit: None,
+        principal: None,
+        holder_key: None,
         forgotten: 3,
     }
 }
@@ -108,6 +115,57 @@ pub(crate) fn record(name: &str, value: Option<&[u8]>, intents: usize) -> Record
     }
 }
 
+pub(crate) fn signing_key(node: u64) -> AdminRow {
+    AdminRow::SigningKey {
+        node,
+        public_key: Arc::new([1; 32]),
+    }
+}
+
+pub(crate) fn permission(who: &str, prefix: &str, verb: Verb) -> AdminRow {
+    AdminRow::Permission(Permission {
+        principal: principal(who),
+        prefix: Prefix::parse(prefix).unwrap(),
+        verbs: Verbs::new([verb]).unwrap(),
+    })
+}
+
+pub(crate) fn token(byte: u8, owner: &str, label: &str) -> AdminRow {
+    AdminRow::Token(Token {
+        hash: TokenHash([byte; 32]),
+        principal: principal(owner),
+        label: TokenLabel::parse(label).unwrap(),
+        created_ms: 1,
+        expires_ms: None,
+    })
+}
+
+pub(crate) fn limits(who: &str, waits: Option<u32>) -> AdminRow {
+    AdminRow::Limits {
+        principal: principal(who),
+        limits: Limits {
+            waits,
+            ..Limits::default()
+        },
+    }
+}
+
+pub(crate) fn audit(number: u64, action: AuditAction) -> AdminRow {
+    AdminRow::Audit(AuditRecord {
+        number,
+        time_ms: 1,
+        index: 1,
+        principal: None,
+        action,
+        target: AuditTarget::new("").unwrap(),
+        refused: None,
+    })
+}
+
+fn principal(name: &str) -> Principal {
+    Principal::parse(name).unwrap()
+}
+
 /// Rows of every kind, with each part there and absent.
 pub(crate) fn rows_of_every_kind() -> Vec<SnapshotRow> {
     let limited = SessionRow {
@@ -132,18 +190,29 @@ pub(crate) fn rows_of_every_kind() -> Vec<SnapshotRow> {
     rows.push(SnapshotRow::Wait(wait("c", 30, key(2), 8)));
     rows.push(SnapshotRow::Record(record("a", None, 1)));
     rows.push(SnapshotRow::Record(record("b", Some(b""), 0)));
+    let verbs = Verb::ALL.map(|verb| permission("root", "", verb));
+    let actions = AuditAction::ALL.map(|action| audit(1, action));
+    let mut rare = vec![signing_key(0), token(0, "p", "t"), limits("p", Some(0))];
+    rare.extend(verbs);
+    rare.extend(actions);
+    rows.extend(rare.into_iter().map(SnapshotRow::Admin));
     rows.extend(largest_rows());
     rows
 }
 
 /// The largest row of each kind: every part is there, and as long as it can be.
-pub(crate) fn largest_rows() -> [SnapshotRow; 5] {
+#[expect(
+    clippy::too_many_lines,
+    reason = "a row of each kind, with nothing in it but its fields"
+)]
+pub(crate) fn largest_rows() -> [SnapshotRow; 10] {
     let name = "n".repeat(SCOPE_BYTES_MAX);
     let last = EPOCH_EXCLUSIVE_MAX - 1;
     let key = SessionKey {
         index: u64::MAX,
         offset: u32::MAX,
     };
+    let longest = principal(&"p".repeat(PRINCIPAL_BYTES_MAX));
     let terms = Terms {
         lock_delay: LockDelay::from_ms(WAIT_MS_MAX).unwrap(),
         metadata: Metadata::new(&"m".repeat(METADATA_BYTES_MAX)).unwrap(),
@@ -155,6 +224,8 @@ pub(crate) fn largest_rows() -> [SnapshotRow; 5] {
             holder: Holder::parse(&"h".repeat(HOLDER_BYTES_MAX)).unwrap(),
             ttl: Ttl::from_ms(TTL_MS_MAX).unwrap(),
             stall_limit: Some(Ttl::from_ms(TTL_MS_MAX).unwrap()),
+            principal: Some(longest.clone()),
+            holder_key: Some([u8::MAX; 32]),
             forgotten: last,
         }),
         SnapshotRow::Scope(ScopeRow {
@@ -193,5 +264,39 @@ pub(crate) fn largest_rows() -> [SnapshotRow; 5] {
             Some(&[u8::MAX; VALUE_BYTES_MAX]),
             INTENTS_KEPT,
         )),
+        SnapshotRow::Admin(AdminRow::SigningKey {
+            node: u64::MAX,
+            public_key: Arc::new([u8::MAX; 32]),
+        }),
+        SnapshotRow::Admin(AdminRow::Permission(Permission {
+            principal: longest.clone(),
+            prefix: Prefix::parse(&name).unwrap(),
+            verbs: Verbs::ALL,
+        })),
+        SnapshotRow::Admin(AdminRow::Token(Token {
+            hash: TokenHash([u8::MAX; 32]),
+            principal: longest.clone(),
+            label: TokenLabel::parse(&"l".repeat(LABEL_BYTES_MAX)).unwrap(),
+            created_ms: u64::MAX,
+            expires_ms: NonZeroU64::new(u64::MAX),
+        })),
+        SnapshotRow::Admin(AdminRow::Limits {
+            principal: longest.clone(),
+            limits: Limits {
+                sessions: Some(u32::MAX),
+                grants: Some(u32::MAX),
+                waits: Some(u32::MAX),
+                requests_per_second: Some(u32::MAX),
+            },
+        }),
+        SnapshotRow::Admin(AdminRow::Audit(AuditRecord {
+            number: u64::MAX,
+            time_ms: u64::MAX,
+            index: u64::MAX,
+            principal: Some(longest),
+            action: AuditAction::PermissionRevoke,
+            target: AuditTarget::new(&"t".repeat(TARGET_BYTES_MAX)).unwrap(),
+            refused: Some(Reason::PermissionDenied),
+        })),
     ]
 }

@@ -1,12 +1,14 @@
 //! Random batches that bring about rows and changes of every kind.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{Holder, IntentId, OpenId, RequestId, Scope, SessionHash, SessionId};
+use epoch_core::{Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionHash, SessionId};
 use epoch_machine::{
-    Batch, Command, Grant, IntentDigest, Leadership, LockDelay, Metadata, Outcome, Scopes,
-    SessionItem, SessionKey, State, Terms, Ttl, VALUE_BYTES_MAX, Value, Wait,
+    Batch, Command, Grant, IntentDigest, Leadership, Limits, LockDelay, Metadata, Outcome, Prefix,
+    Scopes, SessionItem, SessionKey, State, Terms, TokenHash, TokenLabel, Ttl, VALUE_BYTES_MAX,
+    Value, Verbs, Wait,
 };
 use uuid::Uuid;
 
@@ -20,8 +22,25 @@ const STILL_BATCHES: u64 = 100;
 /// ... how far it goes on then, in milliseconds: two days, so that removed records are forgotten.
 const STEP_MS: u64 = 2 * 24 * 3_600 * 1_000;
 
+/// Who opens all sessions.
+const WORKERS: &str = "workers";
+
+fn principal(name: &str) -> Principal {
+    Principal::parse(name).unwrap()
+}
+
+fn permit(who: &str, prefix: &str, verbs: Verbs) -> Command {
+    Command::GrantPermission {
+        by: Some(principal("root")),
+        principal: principal(who),
+        prefix: Prefix::parse(prefix).unwrap(),
+        verbs,
+    }
+}
+
 /// Random batches for one state: sessions come and go, scopes are taken, waited for, handed on and
-/// lost under several leaderships, records are written, and time passes.
+/// lost under several leaderships, records are written, permissions, tokens and limits come and go,
+/// and time passes.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     random: SplitMix,
@@ -53,6 +72,12 @@ impl Workload {
             node: leadership.node,
             public_key: Arc::new([u8::try_from(leadership.node).unwrap(); 32]),
         }];
+        if state.is_open() {
+            commands.extend([
+                permit("root", "", Verbs::ALL),
+                permit(WORKERS, "scope/", Verbs::ALL),
+            ]);
+        }
         for _ in 0..self.random.below(self.commands_max) {
             commands.extend(self.command(state));
         }
@@ -85,11 +110,13 @@ impl Workload {
         if self.sessions.is_empty() {
             return Some(self.open());
         }
-        match self.random.below(32) {
+        match self.random.below(34) {
+            32.. => Some(self.operate()),
             0..2 => Some(self.open()),
             2 => Some(Command::Revoke {
                 scope: self.scope(),
                 epoch: None,
+                by: Some(principal("root")),
             }),
             3 => {
                 let page = state.list("", None, Some(&self.scope()), 1);
@@ -97,6 +124,7 @@ impl Workload {
                 Some(Command::Revoke {
                     scope: scope.scope,
                     epoch: Some(scope.held?.epoch),
+                    by: Some(principal(WORKERS)),
                 })
             }
             4 => self.end_session(),
@@ -140,9 +168,50 @@ impl Workload {
         let (ttl, limit) = (time(1_000), time(60_000));
         Command::Open {
             open_id: OpenId(Uuid::from_u128(u128::from(random.bits()))),
-            holder: Holder::parse(&format!("agent-{}", random.below(9))).unwrap(),
+            holder: Holder::parse(&format!("{WORKERS}/{}", random.below(9))).unwrap(),
             ttl,
             stall_limit: (random.below(3) == 0).then_some(limit),
+            principal: Some(principal(WORKERS)),
+            holder_key: (random.below(3) == 0).then_some([7; 32]),
+        }
+    }
+
+    /// Permissions, tokens and limits of principals that have nothing else.
+    fn operate(&mut self) -> Command {
+        let random = &mut self.random;
+        let by = Some(principal("root"));
+        let number = random.below(20);
+        let whose = principal(&format!("p{number}"));
+        let byte = u8::try_from(number * 2 + random.below(2)).unwrap();
+        let prefix = Prefix::parse(&format!("scope/{}", random.below(3))).unwrap();
+        let label = TokenLabel::parse(&format!("t{byte}")).unwrap();
+        match random.below(8) {
+            0..2 => permit(whose.as_str(), prefix.as_str(), Verbs::ALL),
+            2 => Command::RevokePermission {
+                by,
+                principal: whose,
+                prefix,
+            },
+            3..5 => Command::AddToken {
+                by,
+                principal: whose,
+                label,
+                hash: TokenHash([byte; 32]),
+                expires_ms: NonZeroU64::new(random.below(2)),
+            },
+            5 => Command::RemoveToken {
+                by,
+                principal: whose,
+                label,
+            },
+            _ => Command::SetLimits {
+                by,
+                principal: whose,
+                limits: Limits {
+                    grants: (random.below(2) == 0).then_some(7),
+                    ..Limits::default()
+                },
+            },
         }
     }
 
@@ -215,7 +284,7 @@ impl Workload {
         let byte = u8::try_from(random.below(256)).unwrap();
         let value = (random.below(4) > 0).then(|| Value::new(&vec![byte; length]).unwrap());
         let intent = (random.below(4) > 0).then(|| {
-            let id = IntentId::parse(&format!("intent-{}", random.below(1_000))).unwrap();
+            let id = IntentId::parse(&format!("intent-{}", random.below(100))).unwrap();
             IntentDigest::of(&id, value.as_ref())
         });
         let expected_revision = match random.below(4) {
@@ -332,7 +401,7 @@ impl Workload {
 mod tests {
     use std::collections::BTreeSet;
 
-    use epoch_machine::{INTENTS_KEPT, RowChange, SpentUse, StandingRow};
+    use epoch_machine::{AdminKey, AdminRow, INTENTS_KEPT, RowChange, SpentUse, StandingRow};
 
     use super::*;
     use crate::codec::{SnapshotRow, state_rows};
@@ -368,6 +437,14 @@ mod tests {
                 Some(value) if value.as_bytes().len() == VALUE_BYTES_MAX => "record, largest",
                 Some(_) => "record",
             },
+            SnapshotRow::Admin(row) => match row {
+                AdminRow::SigningKey { .. } => "rare, signing key",
+                AdminRow::Permission(_) => "rare, permission",
+                AdminRow::Token(_) => "rare, token",
+                AdminRow::Limits { .. } => "rare, limits",
+                AdminRow::Audit(record) if record.refused.is_some() => "rare, refusal",
+                AdminRow::Audit(_) => "rare, audit record",
+            },
         }
     }
 
@@ -378,6 +455,10 @@ mod tests {
             RowChange::Spent(_, _, None) => Some("spent, gone"),
             RowChange::Wait(_, _, None) => Some("wait, gone"),
             RowChange::Record(_, None) => Some("record, gone"),
+            RowChange::Admin(AdminKey::Permission(..), None) => Some("rare, permission, gone"),
+            RowChange::Admin(AdminKey::Token(_), None) => Some("rare, token, gone"),
+            RowChange::Admin(AdminKey::Limits(_), None) => Some("rare, limits, gone"),
+            RowChange::Admin(AdminKey::Audit(_), None) => Some("rare, audit record, gone"),
             _ => None,
         }
     }
@@ -400,7 +481,7 @@ mod tests {
         let mut workload = Workload::new(1, 300, 20);
         let mut kinds = BTreeSet::new();
         let mut deepest = 0;
-        for index in 1..=600 {
+        for index in 1..=1_200 {
             let batch = workload.batch(&state, index);
             let outcomes = apply_batch(&mut state, index, &batch);
             kinds.extend(outcomes.iter().filter_map(outcome_kind));
@@ -422,6 +503,16 @@ mod tests {
         let expected = [
             "delay ended",
             "granted many",
+            "rare, audit record",
+            "rare, audit record, gone",
+            "rare, limits",
+            "rare, limits, gone",
+            "rare, permission",
+            "rare, permission, gone",
+            "rare, refusal",
+            "rare, signing key",
+            "rare, token",
+            "rare, token, gone",
             "record",
             "record, all intents",
             "record, gone",

@@ -237,7 +237,8 @@ impl Api {
         if let Server::Leader(channel) = self.server()? {
             return forward::revoke(channel, request).await;
         }
-        let revoked = self.propose(Command::Revoke { scope, epoch }).await;
+        let by = None;
+        let revoked = self.propose(Command::Revoke { scope, epoch, by }).await;
         // What it says to workers is no help to an operator.
         let revoked = revoked.map_err(|failure| match failure.reason {
             Reason::EpochSuperseded => Failure {

@@ -36,6 +36,8 @@ impl Api {
             holder,
             ttl,
             stall_limit,
+            principal: None,
+            holder_key: None,
         };
         let opened = self.propose(open).await?;
         let Outcome::Opened {

@@ -240,6 +240,8 @@ mod tests {
             holder: Holder::parse(&"h".repeat(256)).unwrap(),
             ttl: epoch_machine::Ttl::from_ms(1_000).unwrap(),
             stall_limit: None,
+            principal: None,
+            holder_key: None,
         };
         assert!(command_bytes(&open) < BATCH_BYTES_MAX / 100);
     }

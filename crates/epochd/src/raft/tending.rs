@@ -119,9 +119,10 @@ impl Tending {
             spent,
             waits,
             record_bytes,
+            admin,
             ..
         } = self.state.read().counts();
-        let rows = (sessions + rows + spent + waits) as u64;
+        let rows = (sessions + rows + spent + waits + admin) as u64;
         let state_bytes = rows * ROW_BYTES + record_bytes as u64;
         match self.storage.snapshot_log_bytes {
             Some(bytes) => bytes,

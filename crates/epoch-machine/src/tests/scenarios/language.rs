@@ -1,14 +1,18 @@
 //! The words of a script. `tests/scenarios/README.md` explains them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{Epoch, Holder, IntentId, OpenId, RequestId, Scope, SessionId};
+use epoch_core::{Epoch, Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionId};
 use uuid::Uuid;
 
 use crate::command::{Command, Scopes, SessionKey, Ttl};
+use crate::limits::Limits;
+use crate::permission::{Prefix, Verb, Verbs};
 use crate::record::{IntentDigest, Value};
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
+use crate::token::{TokenHash, TokenLabel};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -68,6 +72,28 @@ impl<'a> Line<'a> {
     fn request_id(&mut self) -> Result<RequestId> {
         let id = number(self.required("id")?)?;
         RequestId::new(id).map_err(text)
+    }
+
+    pub(super) fn principal(&mut self) -> Result<Principal> {
+        principal(self.word("a principal")?)
+    }
+
+    fn by(&mut self) -> Result<Option<Principal>> {
+        self.optional("by").map(principal).transpose()
+    }
+
+    fn prefix(&mut self) -> Result<Prefix> {
+        Prefix::parse(self.optional("prefix").unwrap_or("")).map_err(text)
+    }
+
+    /// `token=7` stands for a token whose hash is all 7.
+    pub(super) fn token(&mut self) -> Result<TokenHash> {
+        Ok(TokenHash([byte(self.required("token")?)?; 32]))
+    }
+
+    fn limit(&mut self, name: &str) -> Result<Option<u32>> {
+        let limit = self.optional(name).map(number).transpose()?;
+        limit.map(u32::try_from).transpose().map_err(text)
     }
 
     fn terms(&mut self) -> Result<Terms> {
@@ -158,13 +184,15 @@ impl Names {
             "revoke" => Command::Revoke {
                 scope: line.scope()?,
                 epoch: line.words.pop_front().map(epoch).transpose()?,
+                by: line.by()?,
             },
+            "permit" | "forbid" | "add-token" | "remove-token" | "set-limits" => {
+                operator_command(&mut line)?
+            }
             "put" | "delete" => self.write(&mut line)?,
             "register-key" => Command::RegisterKey {
                 node: number(line.required("node")?)?,
-                public_key: Arc::new(
-                    [u8::try_from(number(line.required("key")?)?).map_err(text)?; 32],
-                ),
+                public_key: Arc::new([byte(line.required("key")?)?; 32]),
             },
             verb => return Err(format!("{verb}?")),
         };
@@ -175,12 +203,15 @@ impl Names {
     fn open(&mut self, line: &mut Line<'_>) -> Result<Command> {
         let name = line.word("a name")?;
         let stall = line.optional("stall").map(milliseconds).transpose()?;
+        let holder_key = line.optional("key").map(byte).transpose()?;
         Ok(Command::Open {
             open_id: self.open_id(line.optional("open-id").unwrap_or(name)),
             holder: Holder::parse(line.optional("holder").unwrap_or(name)).map_err(text)?,
             ttl: Ttl::from_ms(milliseconds(line.optional("ttl").unwrap_or("10s"))?)
                 .map_err(text)?,
             stall_limit: stall.map(Ttl::from_ms).transpose().map_err(text)?,
+            principal: line.optional("principal").map(principal).transpose()?,
+            holder_key: holder_key.map(|byte| [byte; 32]),
         })
     }
 
@@ -201,6 +232,71 @@ impl Names {
             expected_revision: expected.transpose()?,
         })
     }
+}
+
+fn operator_command(line: &mut Line<'_>) -> Result<Command> {
+    let by = line.by()?;
+    let principal = line.principal()?;
+    Ok(match line.verb {
+        "permit" => Command::GrantPermission {
+            by,
+            principal,
+            verbs: verbs(line.word("verbs")?)?,
+            prefix: line.prefix()?,
+        },
+        "forbid" => Command::RevokePermission {
+            by,
+            principal,
+            prefix: line.prefix()?,
+        },
+        "add-token" => Command::AddToken {
+            by,
+            principal,
+            label: label(line.word("a label")?)?,
+            hash: line.token()?,
+            expires_ms: match line.optional("expires") {
+                Some(ms) => NonZeroU64::new(number(ms)?),
+                None => None,
+            },
+        },
+        "remove-token" => Command::RemoveToken {
+            by,
+            principal,
+            label: label(line.word("a label")?)?,
+        },
+        _ => Command::SetLimits {
+            by,
+            principal,
+            limits: Limits {
+                sessions: line.limit("sessions")?,
+                grants: line.limit("grants")?,
+                waits: line.limit("waits")?,
+                requests_per_second: line.limit("rate")?,
+            },
+        },
+    })
+}
+
+fn principal(word: &str) -> Result<Principal> {
+    Principal::parse(word).map_err(text)
+}
+
+fn label(word: &str) -> Result<TokenLabel> {
+    TokenLabel::parse(word).map_err(text)
+}
+
+/// `acquire,read`
+fn verbs(word: &str) -> Result<Verbs> {
+    let verbs = word.split(',').map(verb).collect::<Result<Vec<_>>>()?;
+    Verbs::new(verbs).map_err(text)
+}
+
+pub(super) fn verb(word: &str) -> Result<Verb> {
+    Verb::parse(word).ok_or_else(|| format!("{word:?} is no verb"))
+}
+
+fn byte(word: &str) -> Result<u8> {
+    u8::try_from(number(word)?).map_err(text)
 }
 
 /// A text, or `4096xZ` for so many of a letter.

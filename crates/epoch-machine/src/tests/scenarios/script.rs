@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use epoch_core::{ClusterId, Holder, Incarnation};
 use uuid::Uuid;
 
-use super::language::{Line, Names, number, scope};
+use super::language::{Line, Names, number, scope, verb};
 use crate::apply::apply;
 use crate::command::{Batch, Command, Entry, Leadership, SessionKey};
 use crate::event::Event;
 use crate::outcome::{Applied, Outcome};
 use crate::promise::{consistent, first_come_first_served};
 use crate::state::{SessionItem, State};
+use crate::tests::load::reloaded;
 use crate::tests::text::{Text, seconds};
 use crate::tests::told::Told;
 
@@ -20,6 +21,7 @@ type Result<T> = std::result::Result<T, String>;
 
 pub(super) struct Script {
     state: State,
+    replica: State,
     leadership: Leadership,
     index: u64,
     wall_ms: u64,
@@ -33,12 +35,14 @@ pub(super) struct Script {
 
 impl Default for Script {
     fn default() -> Self {
+        let state = State::new(
+            ClusterId(Uuid::from_u128(1)),
+            Incarnation(Uuid::from_u128(2)),
+            0,
+        );
         Self {
-            state: State::new(
-                ClusterId(Uuid::from_u128(1)),
-                Incarnation(Uuid::from_u128(2)),
-                0,
-            ),
+            replica: state.clone(),
+            state,
             leadership: Leadership { term: 1, node: 1 },
             index: 0,
             wall_ms: 0,
@@ -129,6 +133,7 @@ impl Script {
             commands,
         };
         let applied = apply(&mut self.state, entry, &batch).map_err(|no| no.to_string())?;
+        self.on_replica(entry, &batch, &applied)?;
         consistent(&self.state).map_err(|violation| violation.to_string())?;
         self.told
             .follow(entry, self.state.now_ms(), &applied.events)?;
@@ -139,6 +144,20 @@ impl Script {
         let outcomes = applied.outcomes.iter().cloned();
         self.done.extend(batch.commands.into_iter().zip(outcomes));
         Ok(applied)
+    }
+
+    /// A second node, whose state comes from a snapshot before each entry, comes to the same.
+    fn on_replica(&mut self, entry: Entry, batch: &Batch, expected: &Applied) -> Result<()> {
+        self.replica = reloaded(&self.replica).map_err(|error| error.to_string())?;
+        let applied = apply(&mut self.replica, entry, batch).map_err(|no| no.to_string())?;
+        if applied == *expected
+            && self.replica == self.state
+            && self.replica.hash() == self.state.hash()
+        {
+            Ok(())
+        } else {
+            Err("another node came to something else".to_owned())
+        }
     }
 
     /// `FROM..TO COMMAND`, with `{n}` in it: all in one entry, and shown as how many came to what.
@@ -228,6 +247,9 @@ impl Script {
                 self.scope(&self.state.scope(&scope, 100))
             }
             "record" => self.record(line.word("a scope")?)?,
+            "permissions" | "tokens" | "whose" | "limits" | "audit" | "may" => {
+                self.rare(&mut line)?
+            }
             "session" => self.session(line.word("a session")?)?,
             _ => return Ok(None),
         };
@@ -259,6 +281,67 @@ impl Script {
             let _ = write!(out, " {}", name_of(wait.session));
         }
         out + "\n"
+    }
+
+    /// What the rare rows say.
+    fn rare(&self, line: &mut Line<'_>) -> Result<String> {
+        let none = || "  none\n".to_owned();
+        let mut out = String::new();
+        match line.verb {
+            "permissions" => {
+                for its in self.state.permissions(None, 1_000).permissions {
+                    let _ = writeln!(
+                        out,
+                        "  {}: {} on {:?}",
+                        its.principal, its.verbs, its.prefix
+                    );
+                }
+            }
+            "tokens" => {
+                for token in self.state.tokens(&line.principal()?) {
+                    let expires = token
+                        .expires_ms
+                        .map_or(String::new(), |ms| format!(", until {ms}"));
+                    let _ = writeln!(out, "  {} since {}{expires}", token.label, token.created_ms);
+                }
+            }
+            "whose" => {
+                let now_ms = number(line.optional("at").ok_or("at what time?")?)?;
+                let whose = self.state.principal_of_token(&line.token()?, now_ms);
+                let _ = whose.map(|principal| writeln!(out, "  {principal}"));
+            }
+            "limits" => {
+                let principal = line.principal()?;
+                let (limits, usage) = (self.state.limits(&principal), self.state.usage(&principal));
+                let _ = writeln!(out, "  {limits:?}\n  {usage:?}");
+            }
+            "audit" => {
+                for record in self.state.audit(None, 1_000).records {
+                    let by = record.principal.as_ref().map_or("nobody", |by| by.as_str());
+                    let refused = record
+                        .refused
+                        .map_or(String::new(), |why| format!(": {why}"));
+                    let _ = writeln!(
+                        out,
+                        "  {} at {}, index {}: {by} {} {}{refused}",
+                        record.number,
+                        record.time_ms,
+                        record.index,
+                        record.action.as_str(),
+                        record.target.as_str(),
+                    );
+                }
+            }
+            _ => {
+                let who = line.principal()?;
+                let verb = verb(line.word("a verb")?)?;
+                let may = self
+                    .state
+                    .allows(Some(&who), verb, &scope(line.word("a scope")?)?);
+                out += if may { "  yes\n" } else { "  no\n" };
+            }
+        }
+        Ok(if out.is_empty() { none() } else { out })
     }
 
     fn record(&self, name: &str) -> Result<String> {

@@ -1,7 +1,8 @@
-use epoch_core::{IntentId, SessionId};
+use epoch_core::{IntentId, Principal, SessionId};
 use epoch_machine::{
-    IntentDigest, LockDelay, METADATA_BYTES_MAX, Metadata, SCOPES_MAX, SessionKey, TTL_MS_MAX,
-    TTL_MS_MIN, Terms, VALUE_BYTES_MAX, Value, WAIT_MS_MAX,
+    IntentDigest, Limits, LockDelay, METADATA_BYTES_MAX, Metadata, Prefix, SCOPES_MAX, SessionKey,
+    TTL_MS_MAX, TTL_MS_MIN, Terms, TokenHash, TokenLabel, VALUE_BYTES_MAX, Value, Verbs,
+    WAIT_MS_MAX,
 };
 use uuid::Uuid;
 
@@ -13,6 +14,10 @@ fn session() -> SessionId {
         index: 300,
         offset: 2,
     }
+}
+
+fn principal(name: &str) -> Principal {
+    Principal::parse(name).unwrap()
 }
 
 fn terms_of(lock_delay_ms: u64) -> Terms {
@@ -36,6 +41,12 @@ fn record_write(value: Option<&[u8]>, intent: Option<&str>) -> Command {
 }
 
 fn every_command() -> Vec<Command> {
+    let nobody = every_operator_command(None);
+    let root = every_operator_command(Some(principal("root")));
+    [commands_of_sessions(), nobody, root].concat()
+}
+
+fn commands_of_sessions() -> Vec<Command> {
     let scope = Scope::parse("reports/research-note").unwrap();
     let epoch = Epoch::new(1 << 50).unwrap();
     vec![
@@ -44,12 +55,16 @@ fn every_command() -> Vec<Command> {
             holder: Holder::parse("agent-a").unwrap(),
             ttl: Ttl::from_ms(10_000).unwrap(),
             stall_limit: None,
+            principal: None,
+            holder_key: None,
         },
         Command::Open {
             open_id: OpenId(Uuid::from_u128(7)),
             holder: Holder::parse("agent-a").unwrap(),
             ttl: Ttl::from_ms(10_000).unwrap(),
             stall_limit: Some(Ttl::from_ms(60_000).unwrap()),
+            principal: Some(principal("agent-a")),
+            holder_key: Some([7; 32]),
         },
         Command::Close { session: session() },
         Command::Expire {
@@ -110,14 +125,56 @@ fn every_command() -> Vec<Command> {
         Command::Revoke {
             scope: scope.clone(),
             epoch: None,
+            by: None,
         },
         Command::Revoke {
             scope,
             epoch: Some(epoch),
+            by: Some(principal("root")),
         },
         Command::RegisterKey {
             node: 3,
             public_key: Arc::new([9; 32]),
+        },
+    ]
+}
+
+/// Those of operators, by nobody in particular or by somebody.
+fn every_operator_command(by: Option<Principal>) -> Vec<Command> {
+    let limit = by.is_some().then_some(7);
+    vec![
+        Command::GrantPermission {
+            by: by.clone(),
+            principal: principal("agent-a"),
+            prefix: Prefix::default(),
+            verbs: Verbs::ALL,
+        },
+        Command::RevokePermission {
+            by: by.clone(),
+            principal: principal("agent-a"),
+            prefix: Prefix::parse("reports/").unwrap(),
+        },
+        Command::AddToken {
+            by: by.clone(),
+            principal: principal("agent-a"),
+            label: TokenLabel::parse("ci-1").unwrap(),
+            hash: TokenHash([8; 32]),
+            expires_ms: by.as_ref().and(NonZeroU64::new(1_900_000_000_000)),
+        },
+        Command::RemoveToken {
+            by: by.clone(),
+            principal: principal("agent-a"),
+            label: TokenLabel::parse("ci-1").unwrap(),
+        },
+        Command::SetLimits {
+            by,
+            principal: principal("agent-a"),
+            limits: Limits {
+                sessions: limit,
+                grants: limit,
+                waits: limit,
+                requests_per_second: limit,
+            },
         },
     ]
 }
@@ -250,6 +307,11 @@ changed!(write_record, WriteRecord);
 changed!(release, Release);
 changed!(revoke, Revoke);
 changed!(register_key, RegisterKey);
+changed!(grant_permission, GrantPermission);
+changed!(revoke_permission, RevokePermission);
+changed!(add_token, AddToken);
+changed!(remove_token, RemoveToken);
+changed!(set_limits, SetLimits);
 
 const TOO_HIGH: u64 = 1 << 53;
 
@@ -281,6 +343,11 @@ fn malformed_sessions_and_keys_are_refused() {
         (
             "Length",
             close(|close| close.session.as_mut().unwrap().open_id.truncate(0)),
+        ),
+        ("Name", open(|open| open.principal = Some(String::new()))),
+        (
+            "Length",
+            open(|open| open.holder_key = Some(vec![7; 33].into())),
         ),
         ("Length", register_key(|key| key.public_key.truncate(31))),
     ]);
@@ -351,6 +418,45 @@ fn malformed_ends_of_waits_and_grants_are_refused() {
         ("Name", revoke(|revoke| revoke.scope.clear())),
         ("Id", revoke(|revoke| revoke.epoch = Some(0))),
         ("Id", revoke(|revoke| revoke.epoch = Some(TOO_HIGH))),
+    ]);
+}
+
+#[test]
+fn malformed_commands_of_operators_are_refused() {
+    let nobody = || Some(String::new());
+    let permission_with = |change: fn(&mut raft::PermissionRow)| {
+        grant_permission(|grant| change(grant.permission.as_mut().unwrap()))
+    };
+    assert_refused(vec![
+        ("Name", revoke(|revoke| revoke.by = nobody())),
+        ("Missing", grant_permission(|grant| grant.permission = None)),
+        ("Name", grant_permission(|grant| grant.by = nobody())),
+        ("Name", permission_with(|row| row.principal.clear())),
+        (
+            "Prefix",
+            permission_with(|row| row.prefix = "p".repeat(513)),
+        ),
+        ("Verbs", permission_with(|row| row.verbs = 0)),
+        ("Verbs", permission_with(|row| row.verbs = 16)),
+        ("Name", revoke_permission(|revoke| revoke.by = nobody())),
+        ("Name", revoke_permission(|revoke| revoke.principal.clear())),
+        (
+            "Prefix",
+            revoke_permission(|revoke| revoke.prefix.push('\n')),
+        ),
+        ("Name", add_token(|add| add.by = nobody())),
+        ("Name", add_token(|add| add.principal.clear())),
+        ("Label", add_token(|add| add.label.push('/'))),
+        ("Length", add_token(|add| add.hash.truncate(31))),
+        ("Name", remove_token(|remove| remove.by = nobody())),
+        ("Name", remove_token(|remove| remove.principal.clear())),
+        ("Label", remove_token(|remove| remove.label.clear())),
+        ("Name", set_limits(|set| set.by = nobody())),
+        ("Missing", set_limits(|set| set.limits = None)),
+        (
+            "Name",
+            set_limits(|set| set.limits.as_mut().unwrap().principal.clear()),
+        ),
     ]);
 }
 

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use epoch_machine::{METADATA_BYTES_MAX, VALUE_BYTES_MAX, WAIT_MS_MAX};
 use prost::Message as _;
 use raft::snapshot_row::Row;
@@ -82,6 +83,11 @@ changed!(scope_with, Scope, raft::ScopeRow);
 changed!(spent_with, Spent, raft::SpentRow);
 changed!(wait_with, Wait, raft::WaitRow);
 changed!(record_with, Record, raft::RecordRow);
+changed!(key_with, SigningKey, raft::RegisterKey);
+changed!(permission_with, Permission, raft::PermissionRow);
+changed!(token_with, Token, raft::TokenRow);
+changed!(limits_with, Limits, raft::LimitsRow);
+changed!(audit_with, Audit, raft::AuditRow);
 
 fn held_with(change: impl FnOnce(&mut raft::HeldRow)) -> Row {
     scope_with(|row| change(row.held.as_mut().unwrap()))
@@ -112,6 +118,22 @@ fn malformed_sessions_are_refused() {
         ("Ttl", session_with(|row| row.stall_limit_ms = Some(0))),
         ("Ttl", session_with(|row| row.stall_limit_ms = Some(999))),
         ("Id", session_with(|row| row.forgotten = TOO_HIGH)),
+        (
+            "Name",
+            session_with(|row| row.principal = Some(String::new())),
+        ),
+        (
+            "Name",
+            session_with(|row| row.principal = Some("p\n".to_owned())),
+        ),
+        (
+            "Length",
+            session_with(|row| row.holder_key = Some(vec![7; 31].into())),
+        ),
+        (
+            "Length",
+            session_with(|row| row.holder_key = Some(Bytes::new())),
+        ),
     ]);
 }
 
@@ -215,13 +237,45 @@ fn malformed_records_are_refused() {
 }
 
 #[test]
-fn a_row_of_no_kind_and_a_head_of_too_many_keys_are_refused() {
+fn malformed_rare_rows_are_refused() {
+    assert_refused(vec![
+        ("Length", key_with(|row| row.public_key.truncate(31))),
+        ("Name", permission_with(|row| row.principal.clear())),
+        ("Name", permission_with(|row| row.principal.push('p'))),
+        ("Prefix", permission_with(|row| row.prefix.push('p'))),
+        (
+            "Prefix",
+            permission_with(|row| row.prefix = "a\0".to_owned()),
+        ),
+        ("Verbs", permission_with(|row| row.verbs = 0)),
+        ("Verbs", permission_with(|row| row.verbs = 16)),
+        ("Verbs", permission_with(|row| row.verbs = 256 + 1)),
+        ("Length", token_with(|row| row.hash.truncate(31))),
+        ("Name", token_with(|row| row.principal.clear())),
+        ("Label", token_with(|row| row.label.clear())),
+        ("Label", token_with(|row| row.label.push('l'))),
+        ("Label", token_with(|row| row.label = "a b".to_owned())),
+        ("Label", token_with(|row| row.label = "\u{e9}".to_owned())),
+        ("Name", limits_with(|row| row.principal.clear())),
+        (
+            "Name",
+            audit_with(|row| row.principal = Some(String::new())),
+        ),
+        ("Unknown", audit_with(|row| row.action = 0)),
+        ("Unknown", audit_with(|row| row.action = 7)),
+        ("Unknown", audit_with(|row| row.action = u32::MAX)),
+        ("Target", audit_with(|row| row.target.push('t'))),
+        (
+            "Reason",
+            audit_with(|row| row.refused = "NO_REASON".to_owned()),
+        ),
+    ]);
+}
+
+#[test]
+fn a_row_of_no_kind_is_refused() {
     let error = decode_row(&[]).unwrap_err();
     assert!(matches!(error, DecodeError::Missing("row")), "{error:?}");
-    let mut head = SnapshotHead::from(&fresh_state());
-    head.head.keys = vec![(1, [1; 32]); KEYS_MAX + 1];
-    let error = decode_head(&head_message(&head).encode_to_vec()).unwrap_err();
-    assert!(matches!(error, DecodeError::TooLarge { .. }), "{error:?}");
 }
 
 #[test]

@@ -2,17 +2,18 @@
 
 use epoch_core::{ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation};
 use epoch_machine::{
-    Head, INTENTS_KEPT, LoadError, Loader, SPENT_IDS_KEPT, SessionRow, SpentRow, SpentUse,
-    StateHash, Wait, WaitRow,
+    AuditAction, Head, INTENTS_KEPT, KEYS_MAX, LoadError, Loader, SPENT_IDS_KEPT, SessionRow,
+    SpentRow, SpentUse, StateHash, Verb, Wait, WaitRow,
 };
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::*;
-use crate::codec::SnapshotRow::{self, Record, Scope, Session, Spent, Wait as Waits};
+use crate::codec::SnapshotRow::{self, Admin, Record, Scope, Session, Spent, Wait as Waits};
 use crate::codec::{RowCounts, RowsError, SnapshotHead, head_message, row_message};
 use crate::testing::rows::{
-    free, held, key, largest_rows, record, request_id, session, spent, wait,
+    audit, free, held, key, largest_rows, limits, permission, record, request_id, session,
+    signing_key, spent, token, wait,
 };
 
 /// A file with a good hash and any rows.
@@ -43,7 +44,6 @@ fn bare_head() -> Head {
         incarnation: Incarnation(Uuid::from_u128(2)),
         group: 0,
         now_ms: 1,
-        keys: vec![(1, [1; 32])],
     }
 }
 
@@ -57,7 +57,7 @@ fn head(counts: RowCounts, state_hash: StateHash) -> Vec<u8> {
 
 /// A head that counts sessions only, and names the hash of a state without rows.
 fn head_of_sessions(sessions: u64) -> Vec<u8> {
-    let loader = Loader::new(bare_head()).unwrap();
+    let loader = Loader::new(bare_head());
     let counts = RowCounts {
         sessions,
         ..counts(&[])
@@ -73,6 +73,7 @@ fn counts(rows: &[SnapshotRow]) -> RowCounts {
         spent: count(|row| matches!(row, Spent(_))),
         waits: count(|row| matches!(row, Waits(_))),
         records: count(|row| matches!(row, Record(_))),
+        admin: count(|row| matches!(row, Admin(_))),
     }
 }
 
@@ -129,6 +130,10 @@ fn good() -> Vec<SnapshotRow> {
         Waits(wait("d", 33, key(2), 10)),
         Record(record("a", Some(b"value"), INTENTS_KEPT)),
         Record(record("b", None, 1)),
+        Admin(signing_key(1)),
+        Admin(token(1, "p", "ci")),
+        Admin(limits("p", Some(1))),
+        Admin(audit(7, AuditAction::Revoke)),
     ]
 }
 
@@ -141,6 +146,7 @@ fn with(added: SnapshotRow) -> Vec<SnapshotRow> {
         Spent(_) => 2,
         Waits(_) => 3,
         Record(_) => 4,
+        Admin(_) => 5,
     };
     let at = rows.partition_point(|row| kind(row) <= kind(&added));
     rows.insert(at, added);
@@ -157,7 +163,19 @@ fn rows_that_fit_together_are_a_state() {
 
 #[test]
 fn the_largest_rows_are_a_state() {
-    let [Session(session), scope, Spent(spent), _, record] = largest_rows() else {
+    let [
+        Session(session),
+        scope,
+        Spent(spent),
+        _,
+        record,
+        key,
+        _,
+        token,
+        limits,
+        audit,
+    ] = largest_rows()
+    else {
         panic!("another order");
     };
     // What is spent is neither bound nor forgotten.
@@ -172,6 +190,10 @@ fn the_largest_rows_are_a_state() {
             ..spent
         }),
         record,
+        key,
+        token,
+        limits,
+        audit,
     ];
     assert_eq!(loaded(&rows).counts().grants, 1);
 }
@@ -191,6 +213,12 @@ fn a_key_that_is_there_twice_is_refused() {
         // A place in a queue.
         Waits(wait("a", 30, key(1), 15)),
         Record(record("a", None, 0)),
+        Admin(signing_key(1)),
+        Admin(token(1, "other", "ci")),
+        // A label of the same principal.
+        Admin(token(2, "p", "ci")),
+        Admin(limits("p", Some(2))),
+        Admin(audit(7, AuditAction::TokenAdd)),
     ] {
         let error = unrelated(&with(twice.clone()));
         assert!(
@@ -198,22 +226,6 @@ fn a_key_that_is_there_twice_is_refused() {
             "{twice:?}: {error}"
         );
     }
-    let mut head = SnapshotHead {
-        head: bare_head(),
-        counts: counts(&[]),
-        state_hash: wrong(),
-    };
-    head.head.keys = vec![(1, [1; 32]); 2];
-    let folder = tempfile::tempdir().unwrap();
-    let file = forged(folder.path(), &[row(&head_message(&head))], b"");
-    let error = load(&RealFs, &file).unwrap_err();
-    assert!(
-        matches!(
-            damage(&error),
-            DamageKind::Rows(RowsError::Relation(LoadError::Duplicate(_)))
-        ),
-        "{error:?}"
-    );
 }
 
 #[test]
@@ -276,6 +288,25 @@ fn a_wait_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn rare_rows_that_cannot_be_are_refused() {
+    let refused = |row| unrelated(&with(Admin(row)));
+    let error = refused(limits("q", None));
+    assert!(matches!(error, LoadError::NoLimits(_)), "{error}");
+    // Nobody may wait any more, once somebody may operate.
+    let error = refused(permission("root", "", Verb::Operate));
+    assert!(matches!(error, LoadError::WaitNotPermitted(_)), "{error}");
+    let nobody = [Admin(permission("root", "a", Verb::Operate))];
+    let error = unrelated(&nobody);
+    assert!(matches!(error, LoadError::NoOperator), "{error}");
+    let keys: Vec<_> = (0..=KEYS_MAX as u64)
+        .map(|node| Admin(signing_key(node)))
+        .collect();
+    loaded(&keys[1..]);
+    let error = unrelated(&keys);
+    assert!(matches!(error, LoadError::TooMany(_)), "{error}");
+}
+
+#[test]
 fn spent_request_ids_that_would_be_forgotten_are_refused() {
     let forgotten = session(1).forgotten;
     let error = unrelated(&with(Spent(spent(key(1), forgotten, SpentUse::Grant))));
@@ -295,7 +326,7 @@ fn a_row_of_another_kind_than_its_place_says_is_refused() {
     let bounds = (1..rows.len())
         .filter(|at| std::mem::discriminant(&rows[at - 1]) != std::mem::discriminant(&rows[*at]));
     let bounds: Vec<_> = bounds.collect();
-    assert_eq!(bounds.len(), 4);
+    assert_eq!(bounds.len(), 5);
     for at in bounds {
         let mut swapped = rows.clone();
         swapped.swap(at - 1, at);

@@ -404,6 +404,8 @@ fn open(open_id: OpenId, ttl_ms: u64, stall_limit_ms: Option<u64>) -> Vec<Comman
         holder: "agent".parse::<Holder>().unwrap(),
         ttl: ttl(ttl_ms),
         stall_limit: stall_limit_ms.map(ttl),
+        principal: None,
+        holder_key: None,
     }]
 }
 

@@ -88,6 +88,8 @@ impl Node {
                     holder: Holder::parse("agent").unwrap(),
                     ttl: Ttl::from_ms(10_000).unwrap(),
                     stall_limit: None,
+                    principal: None,
+                    holder_key: None,
                 }],
             };
             let place = epoch_machine::Entry { leadership, index };

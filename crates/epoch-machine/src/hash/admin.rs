@@ -1,0 +1,94 @@
+//! The canonical bytes of rare rows.
+
+use std::num::NonZeroU64;
+
+use epoch_core::Reason;
+
+use super::Bytes;
+use crate::admin::{AdminRow, Permission};
+use crate::audit::AuditRecord;
+use crate::limits::Limits;
+use crate::token::Token;
+
+const ADMIN: u8 = 4;
+const SIGNING_KEY: u8 = 1;
+const PERMISSION: u8 = 2;
+const TOKEN: u8 = 3;
+const LIMITS: u8 = 4;
+const AUDIT: u8 = 5;
+
+impl Bytes {
+    pub(super) fn admin(&mut self, row: &AdminRow) {
+        self.tag(ADMIN);
+        match row {
+            AdminRow::SigningKey { node, public_key } => {
+                self.tag(SIGNING_KEY);
+                self.u64(*node);
+                self.raw(&**public_key);
+            }
+            AdminRow::Permission(permission) => {
+                let Permission {
+                    principal,
+                    prefix,
+                    verbs,
+                } = permission;
+                self.tag(PERMISSION);
+                self.text(principal.as_str());
+                self.text(prefix.as_str());
+                self.u32(verbs.bits());
+            }
+            AdminRow::Token(token) => self.token(token),
+            AdminRow::Limits { principal, limits } => {
+                let Limits {
+                    sessions,
+                    grants,
+                    waits,
+                    requests_per_second,
+                } = limits;
+                self.tag(LIMITS);
+                self.text(principal.as_str());
+                for limit in [sessions, grants, waits, requests_per_second] {
+                    self.tag(u8::from(limit.is_some()));
+                    limit.iter().for_each(|limit| self.u32(*limit));
+                }
+            }
+            AdminRow::Audit(record) => self.audit(record),
+        }
+    }
+
+    fn token(&mut self, token: &Token) {
+        let Token {
+            hash,
+            principal,
+            label,
+            created_ms,
+            expires_ms,
+        } = token;
+        self.tag(TOKEN);
+        self.raw(&hash.0);
+        self.text(principal.as_str());
+        self.text(label.as_str());
+        self.u64(*created_ms);
+        self.u64(expires_ms.map_or(0, NonZeroU64::get));
+    }
+
+    fn audit(&mut self, record: &AuditRecord) {
+        let AuditRecord {
+            number,
+            time_ms,
+            index,
+            principal,
+            action,
+            target,
+            refused,
+        } = record;
+        self.tag(AUDIT);
+        self.u64(*number);
+        self.u64(*time_ms);
+        self.u64(*index);
+        self.principal(principal.as_ref());
+        self.u32(action.number());
+        self.text(target.as_str());
+        self.text(refused.map_or("", Reason::as_str));
+    }
+}
