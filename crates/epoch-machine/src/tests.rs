@@ -12,6 +12,7 @@ mod many;
 mod mutants;
 mod mutants_of_permissions;
 mod mutants_of_waits;
+mod permissions;
 mod permitted;
 mod promises;
 mod queue;

@@ -6,7 +6,7 @@ use super::promises::Failure;
 use super::run::{Apply, Run};
 use crate::apply::apply;
 use crate::command::{Batch, Entry};
-use crate::outcome::{Applied, ForeignLeadership, Outcome};
+use crate::outcome::{Applied, ForeignLeadership, Outcome, Refusal};
 use crate::promise::Violation;
 use crate::rows::Row;
 use crate::state::State;
@@ -284,6 +284,31 @@ fn registered(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::KeyRegistered { .. })
 }
 
+fn permitted(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::PermissionGranted)
+}
+
+fn forbidden(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::PermissionRevoked { revoked: true })
+}
+
+fn token_added(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::TokenAdded { new: true })
+}
+
+fn token_removed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::TokenRemoved { removed: true })
+}
+
+fn limited(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::LimitsSet)
+}
+
+/// Of a command whose only effect is its audit record.
+fn audited(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused(Refusal::FirstOperator))
+}
+
 /// The batch's changes do not reach the hash when there is an outcome of the kind.
 fn unhashed(
     state: &mut State,
@@ -301,7 +326,7 @@ fn unhashed(
 
 #[test]
 fn a_change_that_the_hash_does_not_see_is_found() {
-    let bugs: [Apply; 10] = [
+    let bugs: [Apply; 16] = [
         |state, entry, batch| unhashed(state, entry, batch, opened),
         |state, entry, batch| unhashed(state, entry, batch, closed),
         |state, entry, batch| unhashed(state, entry, batch, granted),
@@ -312,6 +337,12 @@ fn a_change_that_the_hash_does_not_see_is_found() {
         |state, entry, batch| unhashed(state, entry, batch, written),
         |state, entry, batch| unhashed(state, entry, batch, undelayed),
         |state, entry, batch| unhashed(state, entry, batch, registered),
+        |state, entry, batch| unhashed(state, entry, batch, permitted),
+        |state, entry, batch| unhashed(state, entry, batch, forbidden),
+        |state, entry, batch| unhashed(state, entry, batch, token_added),
+        |state, entry, batch| unhashed(state, entry, batch, token_removed),
+        |state, entry, batch| unhashed(state, entry, batch, limited),
+        |state, entry, batch| unhashed(state, entry, batch, audited),
     ];
     for bug in bugs {
         let failure = found(bug);
@@ -336,7 +367,7 @@ fn unrecorded(
 
 #[test]
 fn a_change_that_is_not_recorded_is_found() {
-    let bugs: [Apply; 9] = [
+    let bugs: [Apply; 16] = [
         |state, entry, batch| unrecorded(state, entry, batch, opened),
         |state, entry, batch| unrecorded(state, entry, batch, closed),
         |state, entry, batch| unrecorded(state, entry, batch, granted),
@@ -346,6 +377,13 @@ fn a_change_that_is_not_recorded_is_found() {
         |state, entry, batch| unrecorded(state, entry, batch, transferred),
         |state, entry, batch| unrecorded(state, entry, batch, written),
         |state, entry, batch| unrecorded(state, entry, batch, undelayed),
+        |state, entry, batch| unrecorded(state, entry, batch, registered),
+        |state, entry, batch| unrecorded(state, entry, batch, permitted),
+        |state, entry, batch| unrecorded(state, entry, batch, forbidden),
+        |state, entry, batch| unrecorded(state, entry, batch, token_added),
+        |state, entry, batch| unrecorded(state, entry, batch, token_removed),
+        |state, entry, batch| unrecorded(state, entry, batch, limited),
+        |state, entry, batch| unrecorded(state, entry, batch, audited),
     ];
     for bug in bugs {
         let failure = found(bug);
