@@ -1,7 +1,7 @@
 //! Bugs planted around `apply` that concern who may do what: each must be found by the random run.
 
 use super::machine::{Machine, permission};
-use super::mutants::found;
+use super::mutants::found_with_operators;
 use super::promises::Failure;
 use crate::admin::AdminRow;
 use crate::apply::apply;
@@ -40,7 +40,7 @@ fn takes_everyone_for_an_operator(state: &mut State, entry: Entry, batch: &Batch
 
 #[test]
 fn a_session_of_another_principal_is_found() {
-    let failure = found(takes_everyone_for_an_operator);
+    let failure = found_with_operators(takes_everyone_for_an_operator);
     assert!(matches!(failure, Failure::Permitted(_)), "{failure}");
 }
 
@@ -71,7 +71,7 @@ fn asks_nobody(state: &mut State, entry: Entry, batch: &Batch) -> Result {
 
 #[test]
 fn a_command_that_nobody_permitted_is_found() {
-    let failure = found(asks_nobody);
+    let failure = found_with_operators(asks_nobody);
     assert!(
         matches!(
             failure,
@@ -155,10 +155,10 @@ fn counts_no_end(state: &mut State, entry: Entry, batch: &Batch) -> Result {
 
 #[test]
 fn what_a_principal_has_and_is_not_counted_is_found() {
-    assert_inconsistent(&found(counts_no_grant));
-    assert_inconsistent(&found(counts_no_transfer));
-    assert_inconsistent(&found(counts_no_cancelled_wait));
-    assert_inconsistent(&found(counts_no_end));
+    assert_inconsistent(&found_with_operators(counts_no_grant));
+    assert_inconsistent(&found_with_operators(counts_no_transfer));
+    assert_inconsistent(&found_with_operators(counts_no_cancelled_wait));
+    assert_inconsistent(&found_with_operators(counts_no_end));
 }
 
 fn knows_no_limits(state: &mut State, entry: Entry, batch: &Batch) -> Result {
@@ -182,7 +182,7 @@ fn knows_no_limits(state: &mut State, entry: Entry, batch: &Batch) -> Result {
 
 #[test]
 fn a_limit_that_is_not_kept_is_found() {
-    let failure = found(knows_no_limits);
+    let failure = found_with_operators(knows_no_limits);
     assert!(matches!(failure, Failure::Permitted(_)), "{failure}");
 }
 
@@ -201,6 +201,6 @@ fn leaves_no_trace(state: &mut State, entry: Entry, batch: &Batch) -> Result {
 
 #[test]
 fn an_operators_action_without_a_trace_is_found() {
-    let failure = found(leaves_no_trace);
+    let failure = found_with_operators(leaves_no_trace);
     assert!(matches!(failure, Failure::Audit), "{failure}");
 }

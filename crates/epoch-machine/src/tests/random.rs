@@ -68,8 +68,9 @@ pub(super) struct Clients {
     /// Commands that were answered, to be repeated for no good reason.
     answered: Vec<Command>,
     request_ids: u64,
-    /// Whether there are principals, and operators who give them permissions.
-    permissions: bool,
+    /// Whether there are principals, and operators who give them permissions: one command in so
+    /// many is theirs.
+    operators: Option<u64>,
 }
 
 impl Clients {
@@ -82,7 +83,15 @@ impl Clients {
     /// In one run in three there are permissions.
     pub(super) fn new(random: &mut Random) -> Self {
         Self {
-            permissions: random.one_in(3),
+            operators: random.one_in(3).then_some(12),
+            ..Self::default()
+        }
+    }
+
+    /// Operators do most.
+    pub(super) fn with_busy_operators() -> Self {
+        Self {
+            operators: Some(2),
             ..Self::default()
         }
     }
@@ -144,7 +153,7 @@ impl Clients {
     }
 
     pub(super) fn command(&mut self, random: &mut Random) -> Command {
-        if self.permissions && random.one_in(12) {
+        if self.operators.is_some_and(|odds| random.one_in(odds)) {
             return operator_command(random);
         }
         match random.below(200) {
@@ -356,7 +365,7 @@ impl Clients {
         Command::Revoke {
             scope: if named { of } else { scope(random) },
             epoch: named.then_some(epoch),
-            by: self.permissions.then(|| operator(random)).flatten(),
+            by: self.operators.and_then(|_| operator(random)),
         }
     }
 
@@ -368,7 +377,7 @@ impl Clients {
             1 => Some("agent-b"),
             _ => Some(holder),
         };
-        let principal = principal.filter(|_| self.permissions);
+        let principal = principal.filter(|_| self.operators.is_some());
         let below = if random.one_in(20) { "/7" } else { "" };
         Command::Open {
             open_id: open_id(random),

@@ -100,6 +100,13 @@ impl Run {
         }
     }
 
+    pub(super) fn with_busy_operators(seed: u64, apply: Apply) -> Self {
+        Self {
+            clients: Clients::with_busy_operators(),
+            ..Self::new(seed, apply)
+        }
+    }
+
     pub(super) fn steps(mut self, steps: u64) -> Result<Coverage, Failure> {
         // One episode in eight ends in the year 2248.
         let last_year = if self.random.one_in(8) {
