@@ -63,7 +63,15 @@ impl Cluster {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn init_nodes(count: u64, arguments: &[&str]) -> Result<Self> {
-        Self::init_by(count, arguments, false)
+        Self::init_by(count, arguments, &[], false)
+    }
+
+    /// As [`init`](Self::init), with other arguments of `epochd init`.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn init_as(of_init: &[&str]) -> Result<Self> {
+        Self::init_by(NODES, &[], of_init, false)
     }
 
     /// As [`init`](Self::init), with certificates for clients: [`client_ca`](Self::client_ca).
@@ -71,10 +79,15 @@ impl Cluster {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn init_with_certificates() -> Result<Self> {
-        Self::init_by(NODES, &[], true)
+        Self::init_by(NODES, &[], &["--dev-certs"], true)
     }
 
-    fn init_by(count: u64, arguments: &[&str], certificates: bool) -> Result<Self> {
+    fn init_by(
+        count: u64,
+        arguments: &[&str],
+        of_init: &[&str],
+        certificates: bool,
+    ) -> Result<Self> {
         let folder = TempDir::with_prefix("epochd-test-")?;
         let path = folder.path().to_path_buf();
         let ports = Ports::claim()?;
@@ -85,7 +98,7 @@ impl Cluster {
             .args(["--client-port", &ports.client().to_string()])
             .args(["--peer-port", &ports.peer().to_string()])
             .args(["--admin-port", &ports.admin().to_string()])
-            .args(certificates.then_some("--dev-certs"))
+            .args(of_init)
             .stdin(Stdio::null())
             .output()
             .context("starting epochd init")?;

@@ -18,6 +18,7 @@ pub struct JsonClient {
     base: String,
     http: reqwest::Client,
     patient: bool,
+    token: Option<String>,
 }
 
 /// What came back.
@@ -78,7 +79,38 @@ impl JsonClient {
             base: format!("http://{address}"),
             http,
             patient: true,
+            token: None,
         })
+    }
+
+    /// The same, for the bearer of a token.
+    #[must_use]
+    pub fn with_token(&self, token: Option<&str>) -> Self {
+        Self {
+            token: token.map(str::to_owned),
+            ..self.clone()
+        }
+    }
+
+    /// Status and, if it is a refusal, problem of a GET whose answer may have no end.
+    ///
+    /// # Errors
+    /// No HTTP answer came.
+    pub async fn head_of(&self, path: &str) -> Result<(u16, Value)> {
+        let request = self.http.get(format!("{}{path}", self.base));
+        let answer = self.with_bearer(request).send().await?;
+        let status = answer.status().as_u16();
+        if status == 200 {
+            return Ok((status, Value::Null));
+        }
+        Ok((status, answer.json().await?))
+    }
+
+    fn with_bearer(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     /// As [`new`](Self::new), over TLS: with the node's CA, and a client certificate with its key
@@ -98,6 +130,7 @@ impl JsonClient {
             base: format!("https://{address}"),
             http: http.build()?,
             patient: true,
+            token: None,
         })
     }
 
@@ -145,6 +178,7 @@ impl JsonClient {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Answer> {
+        let request = self.with_bearer(request);
         if !self.patient {
             return send(request).await;
         }

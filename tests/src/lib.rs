@@ -23,6 +23,7 @@ pub mod node_log;
 pub mod pipe;
 pub mod ports;
 pub mod proxy;
+pub mod raw_grpc;
 pub mod report;
 pub mod scale;
 pub mod seed;
@@ -34,3 +35,11 @@ pub mod tls;
 pub mod wait;
 pub mod waiter;
 pub mod watchers;
+
+/// What a cluster keeps of a bearer token.
+#[must_use]
+pub fn token_hash(token: &str) -> String {
+    use base64::Engine as _;
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes());
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(digest)
+}

@@ -215,9 +215,12 @@ async fn a_wiped_node_does_not_end_the_leader() -> Result<()> {
     let wiped = killed_follower(&mut cluster, leader).await?;
     let folder = cluster.path().join(format!("node{wiped}"));
     let seed = std::fs::read(folder.join("seed.json"))?;
+    let kept = cluster.path().join("kept");
+    std::fs::rename(folder.join("tls"), &kept)?;
     std::fs::remove_dir_all(&folder)?;
     std::fs::create_dir(&folder)?;
     std::fs::write(folder.join("seed.json"), seed)?;
+    std::fs::rename(kept, folder.join("tls"))?;
     cluster.start_node(wiped)?;
     wait::until(
         "the leader says that the node has lost its log",

@@ -111,7 +111,7 @@ fn plant_divergence(folder: &Path) -> Result<()> {
     let newest = Snapshots::open(Arc::clone(&fs), &path)?.newest();
     let newest = newest.context("it has no snapshot")?;
     let (state, meta) = snapshot::load(&RealFs, &newest)?;
-    let mut loader = Loader::new(state.head())?;
+    let mut loader = Loader::new(state.head());
     for row in state.session_rows() {
         loader.session(row)?;
     }

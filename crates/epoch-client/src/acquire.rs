@@ -95,6 +95,13 @@ impl<Of> Acquire<Of> {
         self.terms.audience = audience.to_vec();
         self
     }
+
+    /// How many nodes sign the certificate, and those that follow it, each after it has checked the
+    /// grant against its own state: from 1 to as many as there are; one when this is not called.
+    pub fn signatures(mut self, nodes: u32) -> Self {
+        self.terms.signatures = nodes;
+        self
+    }
 }
 
 impl Acquire {
@@ -139,11 +146,12 @@ impl Acquire {
             reissue: self.reissue,
             lock_delay: self.terms.lock_delay_ms.map(duration::from_ms),
             audience: self.terms.audience.clone(),
-            metadata: self.terms.metadata,
+            metadata: self.terms.metadata.clone(),
+            signatures: self.terms.signatures,
         };
         let granted = id.settle(session.until_lost(session.client().acquire(request)).await)?;
         session.check()?;
-        Grant::new(session.clone(), &self.of, &self.terms.audience, granted)
+        Grant::new(session.clone(), &self.of, &self.terms, granted)
     }
 }
 
@@ -170,6 +178,7 @@ impl Acquire<Vec<Scope>> {
             lock_delay: terms.lock_delay_ms.map(duration::from_ms),
             audience: terms.audience.clone(),
             metadata: terms.metadata.clone(),
+            signatures: terms.signatures,
         };
         let call = session.client().acquire_many(request);
         let granted = id.settle(session.until_lost(call).await)?;
@@ -179,7 +188,7 @@ impl Acquire<Vec<Scope>> {
         }
         let grants = payload.scopes.iter().zip(granted.grants);
         grants
-            .map(|(scope, granted)| Grant::new(session.clone(), scope, &terms.audience, granted))
+            .map(|(scope, granted)| Grant::new(session.clone(), scope, terms, granted))
             .collect()
     }
 }

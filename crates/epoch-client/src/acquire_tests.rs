@@ -138,6 +138,7 @@ async fn all_that_an_acquire_says_is_sent() {
         .lock_delay(Duration::from_millis(1_500))
         .metadata("job 7")
         .audience(&["db".to_owned()])
+        .signatures(2)
         .reissue();
     grant.send().await.unwrap();
     let mut seen = node.seen(|script| script.seen_acquires.clone());
@@ -152,6 +153,7 @@ async fn all_that_an_acquire_says_is_sent() {
             reissue: true,
             lock_delay: Some(duration::from_ms(1_500)),
             metadata: "job 7".to_owned(),
+            signatures: 2,
         }
     );
 }
@@ -165,6 +167,7 @@ async fn all_that_an_acquire_of_many_says_is_sent_and_holds_for_each_certificate
         .request_many(&["a", "b"].map(scope))
         .lock_delay(Duration::from_millis(1_500))
         .metadata("job 7")
+        .signatures(3)
         .audience(&audience);
     let grants = request.send().await.unwrap();
     let sent = AcquireManyRequest {
@@ -174,11 +177,18 @@ async fn all_that_an_acquire_of_many_says_is_sent_and_holds_for_each_certificate
         audience: audience.to_vec(),
         lock_delay: Some(duration::from_ms(1_500)),
         metadata: "job 7".to_owned(),
+        signatures: 3,
     };
     assert_eq!(node.seen(|script| script.seen_many.clone()), [sent]);
     for grant in &grants {
         let certify = grant.held().certify_request(session.id().to_string());
-        assert_eq!(certify.audience, audience);
+        assert_eq!(
+            (certify.audience, certify.signatures),
+            (audience.to_vec(), 3)
+        );
+        grant.set_signatures(2);
+        let certify = grant.held().certify_request(session.id().to_string());
+        assert_eq!(certify.signatures, 2);
     }
 }
 

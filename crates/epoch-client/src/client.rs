@@ -1,8 +1,10 @@
 //! The client of one cluster. Its calls, one method each, are beside this file by service.
 
 mod epoch;
+mod permission;
 mod record;
 mod session;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -195,6 +197,17 @@ impl Client {
     pub async fn status(&self) -> Result<v1::StatusResponse, Error> {
         self.call(Effect::Read, v1::StatusRequest {}, |channel, request| async move {
             ClusterServiceClient::new(channel).status(request).await
+        })
+        .await
+    }
+
+    /// What operators did, or what was denied (as one node remembers it), newest first, one page.
+    ///
+    /// # Errors
+    /// As for every call.
+    pub async fn audit(&self, request: v1::AuditRequest) -> Result<v1::AuditResponse, Error> {
+        self.call(Effect::Read, request, |channel, request| async move {
+            ClusterServiceClient::new(channel).audit(request).await
         })
         .await
     }

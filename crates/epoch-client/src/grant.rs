@@ -1,7 +1,7 @@
 //! One scope held by a session.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use epoch_core::{Epoch, Incarnation, Position, Scope};
@@ -13,6 +13,7 @@ use crate::certificate_life::CertificateLife;
 use crate::error::Error;
 use crate::refresh;
 use crate::registry::Key;
+use crate::request_id::Terms;
 use crate::session::{Loss, Session};
 
 /// Why a grant is lost. There is no way back from any of these.
@@ -69,6 +70,8 @@ pub(crate) struct Held {
     incarnation: Incarnation,
     position: Position,
     audience: Vec<String>,
+    /// How many nodes sign the next certificate; one when 0.
+    signatures: AtomicU32,
     certificate: Mutex<Certificate>,
     lost: CancellationToken,
     loss: OnceLock<GrantLoss>,
@@ -86,7 +89,7 @@ impl Grant {
     pub(crate) fn new(
         session: Session,
         scope: &Scope,
-        audience: &[String],
+        terms: &Terms,
         granted: v1::Grant,
     ) -> Result<Self, Error> {
         if granted.scope != scope.as_str() || granted.session_id != session.id().to_string() {
@@ -109,7 +112,8 @@ impl Grant {
                 index: position.index,
                 offset: position.offset,
             },
-            audience: audience.to_vec(),
+            audience: terms.audience.clone(),
+            signatures: AtomicU32::new(terms.signatures),
             certificate: Mutex::new(Certificate {
                 token: granted.certificate.into(),
                 asked_ms: session.shared().clock().now_ms(),
@@ -168,8 +172,8 @@ impl Grant {
         self.handle.held.position
     }
 
-    /// The newest certificate: a compact JWT. A fresh one is asked for by itself when three
-    /// quarters of its life are over.
+    /// The newest certificate: a compact JWT, or several with commas between if more signatures were
+    /// asked for. A fresh one is asked for by itself when three quarters of its life are over.
     #[must_use]
     pub fn certificate(&self) -> Arc<str> {
         Arc::clone(&self.handle.held.certificate().token)
@@ -208,6 +212,12 @@ impl Grant {
     pub fn loss(&self) -> Option<GrantLoss> {
         let own = self.handle.held.loss.get().copied();
         own.or_else(|| self.session().loss().map(GrantLoss::Session))
+    }
+
+    /// How many nodes sign the certificates that are asked for from now on: as
+    /// [`Acquire::signatures`](crate::Acquire::signatures) says.
+    pub fn set_signatures(&self, nodes: u32) {
+        self.held().signatures.store(nodes, Ordering::Relaxed);
     }
 
     /// Asks for a fresh certificate, and returns it.
@@ -348,6 +358,7 @@ impl Held {
             epoch: self.epoch.get(),
             session_id,
             audience: self.audience.clone(),
+            signatures: self.signatures.load(Ordering::Relaxed),
         }
     }
 

@@ -271,6 +271,33 @@
 //! # }
 //! ```
 //!
+//! # Verify certificates, in a resource
+//!
+//! A resource is given a pin by the operator (`epochctl key pin`), and follows the cluster's trust
+//! bundles from there: rotated keys need nothing to be done. What is written goes through a guard as
+//! well, which compares epochs; this tells who the cluster says may write.
+//!
+//! ```no_run
+//! use std::time::{SystemTime, UNIX_EPOCH};
+//!
+//! use epoch_client::{Client, Pin, TrustFollower, TrustSettings};
+//!
+//! # async fn example(client: Client, pin: Pin, token: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! let settings = TrustSettings {
+//!     audience: Some("ledger".to_owned()),
+//!     // One stolen node key forges nothing; acquires ask for as many.
+//!     signatures: 2,
+//!     file: Some("/var/lib/ledger/trust.json".into()),
+//!     ..TrustSettings::default()
+//! };
+//! let follower = TrustFollower::start(client, pin, settings).await?;
+//! let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis().try_into()?;
+//! let certificate = follower.verify(token, now_ms).await?;
+//! println!("{} at epoch {}", certificate.scope(), certificate.epoch());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Errors
 //!
 //! Every call works to one overall deadline, and goes on to the next node when one does not
@@ -324,6 +351,7 @@ mod tls;
 mod tls_connector;
 mod token;
 mod transfer;
+mod trust;
 mod watch;
 
 #[cfg(test)]
@@ -371,10 +399,11 @@ pub use record::{Record, RecordDeleted, RecordOptions, RecordWritten};
 pub use session::{Loss, Session};
 pub use tls::Tls;
 pub use token::{Token, TokenError};
+pub use trust::{REFETCH_AFTER_DEFAULT, TrustFileError, TrustFollower, TrustSettings};
 pub use watch::{Watch, Watched};
 
 pub use epoch_core::{
-    Cursor, Epoch, Holder, Incarnation, IntentId, Position, Reason, RequestId, Scope, SessionHash,
-    SessionId,
+    Certificate, Cursor, Epoch, Holder, Incarnation, IntentId, Pin, Position, Reason, RequestId,
+    Scope, SessionHash, SessionId, Thumbprint, VerifyError,
 };
 pub use epoch_proto::v1;

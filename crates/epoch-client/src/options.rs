@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use epoch_core::Thumbprint;
+
 use crate::boottime::Clock;
 use crate::connector::Connector;
 use crate::tls::Tls;
@@ -79,6 +81,9 @@ pub struct OpenOptions {
     /// called within this time, from 1 s to 24 h; it ends at most a TTL later. Without a limit it is renewed for as long as
     /// the process runs, also when the work in it is stuck.
     pub stall_limit: Option<Duration>,
+    /// The name of the holder's own public key. Certificates name it, and a gateway demands a proof
+    /// of it: a certificate that was merely seen is of no use then.
+    pub holder_key: Option<Thumbprint>,
 }
 
 impl OpenOptions {
@@ -88,6 +93,7 @@ impl OpenOptions {
         Self {
             ttl,
             stall_limit: None,
+            holder_key: None,
         }
     }
 
@@ -95,6 +101,13 @@ impl OpenOptions {
     #[must_use]
     pub fn with_stall_limit(mut self, stall_limit: Duration) -> Self {
         self.stall_limit = Some(stall_limit);
+        self
+    }
+
+    /// The same with the holder's own key.
+    #[must_use]
+    pub fn with_holder_key(mut self, holder_key: Thumbprint) -> Self {
+        self.holder_key = Some(holder_key);
         self
     }
 }

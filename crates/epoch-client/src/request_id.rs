@@ -30,6 +30,8 @@ pub(crate) struct Terms {
     pub(crate) audience: Vec<String>,
     pub(crate) lock_delay_ms: Option<u64>,
     pub(crate) metadata: String,
+    /// How many nodes sign the certificate; one when 0.
+    pub(crate) signatures: u32,
 }
 
 impl Payload {

@@ -39,9 +39,11 @@ fn of_reason(reason: Reason) -> Verdict {
     match reason {
         // A node whose clock is off stands down: another one may serve in a moment.
         // So may one that keeps a watch.
-        Reason::NoLeader | Reason::Overloaded | Reason::ClockUntrusted | Reason::WatchLimit => {
-            Verdict::NotDone
-        }
+        Reason::NoLeader
+        | Reason::Overloaded
+        | Reason::RateLimited
+        | Reason::ClockUntrusted
+        | Reason::WatchLimit => Verdict::NotDone,
         Reason::NoQuorum => Verdict::Unknown,
         Reason::Internal => Verdict::Failed,
         Reason::EpochSuperseded
@@ -57,9 +59,11 @@ fn of_reason(reason: Reason) -> Verdict {
         | Reason::SessionStalled
         | Reason::TargetExpired
         | Reason::CertificateInvalid
+        | Reason::Unauthenticated
         | Reason::PermissionDenied
         | Reason::SessionLimit
         | Reason::GrantLimit
+        | Reason::KeyLimit
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit

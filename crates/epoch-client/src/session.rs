@@ -104,6 +104,7 @@ impl Session {
             ttl: Some(duration::from_ms(ttl_ms)),
             open_id: Some(Uuid::new_v4().to_string()),
             stall_limit: stall_limit_ms.transpose()?.map(duration::from_ms),
+            holder_key: options.holder_key.map(|key| key.to_string()),
         };
         let clock = client.options().clock.clone();
         // The first attempt may be the one that opened it, so its time counts.

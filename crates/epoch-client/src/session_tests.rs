@@ -5,7 +5,7 @@ use std::time::Duration;
 use epoch_core::{Reason, Scope};
 
 use crate::testing::{Answer, Fake, client};
-use crate::{Client, ErrorKind, Loss, Session};
+use crate::{Client, ErrorKind, Loss, OpenOptions, Session};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -39,6 +39,26 @@ async fn a_session_that_is_acknowledged_outlives_its_ttl() {
         () = session.lost() => panic!("lost: {:?}", session.loss()),
     }
     assert_eq!(session.loss(), None);
+}
+
+#[tokio::test]
+async fn a_session_is_opened_with_the_holders_own_key_if_there_is_one() {
+    let node = Fake::start().await;
+    let client = client(&[&node], 5_000, 2_000);
+    let name = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k";
+    let options = OpenOptions::new(TTL);
+    let with = options.clone().with_holder_key(name.parse().unwrap());
+    for options in [options, with] {
+        let holder = "agent".parse().unwrap();
+        client.open_session_with(&holder, options).await.unwrap();
+    }
+    let named = node.seen(|script| {
+        let opens = script.seen_opens.iter();
+        opens
+            .map(|open| open.holder_key.clone())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(named, [None, Some(name.to_owned())]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod epoch;
 mod paused;
 mod record;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,7 @@ use epoch_proto::v1::cluster_service_server::ClusterServiceServer;
 use epoch_proto::v1::epoch_service_server::EpochServiceServer;
 use epoch_proto::v1::record_service_server::RecordServiceServer;
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
+use epoch_proto::v1::trust_service_server::TrustServiceServer;
 use epoch_proto::v1::{self, KeepAliveRequest, KeepAliveResponse};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
@@ -90,6 +92,12 @@ pub(crate) struct Script {
     pub(crate) served_mark: Option<u64>,
     /// One list for each watch; watches beyond them say nothing.
     pub(crate) watches: Vec<Vec<Said>>,
+    /// Trust bundles with their numbers, told two a page.
+    pub(crate) bundles: Vec<(u64, String)>,
+    pub(crate) statements: Vec<String>,
+    pub(crate) bundle_answers: Vec<Answer>,
+    /// After which numbers bundles were asked for.
+    pub(crate) seen_bundles: Vec<u64>,
     pub(crate) leader: Option<SocketAddr>,
     /// Whether new connections in memory are refused.
     pub(crate) down: bool,
@@ -151,6 +159,10 @@ impl Fake {
                 wants_progress: false,
                 served_mark: None,
                 watches: Vec::new(),
+                bundles: Vec::new(),
+                statements: Vec::new(),
+                bundle_answers: vec![Answer::Serve],
+                seen_bundles: Vec::new(),
                 leader: None,
                 down: false,
                 seen_connects: 0,
@@ -176,6 +188,7 @@ impl Fake {
                 .add_service(EpochServiceServer::new(fake.clone()))
                 .add_service(RecordServiceServer::new(fake.clone()))
                 .add_service(ClusterServiceServer::new(fake.clone()))
+                .add_service(TrustServiceServer::new(fake.clone()))
         };
         tokio::spawn(services().serve_with_incoming(TcpListenerStream::new(listener)));
         let connections = UnboundedReceiverStream::new(connections);

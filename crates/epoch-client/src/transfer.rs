@@ -5,6 +5,7 @@ use epoch_proto::v1;
 
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, GrantLoss, malformed};
+use crate::request_id::Terms;
 use crate::session::Session;
 
 impl Grant {
@@ -64,7 +65,8 @@ impl Drop for Leaving<'_> {
 
 impl Session {
     /// Takes over a grant that was transferred to this session (or one of its own that was
-    /// [kept](Grant::keep)), with a fresh certificate. `None` when the session does not hold the scope.
+    /// [kept](Grant::keep)), with a fresh certificate, which one node signs
+    /// ([`Grant::set_signatures`] for the next ones). `None` when the session does not hold the scope.
     ///
     /// # Errors
     /// As for every call; `EPOCH_SUPERSEDED` when it lost the scope meanwhile.
@@ -77,7 +79,7 @@ impl Session {
             scope: scope.as_str().to_owned(),
             epoch: held.epoch.get(),
             session_id: self.id().to_string(),
-            audience: Vec::new(),
+            ..v1::CertifyRequest::default()
         };
         let certified = self.until_lost(self.client().certify(request)).await?;
         let status = self.until_lost(self.client().status()).await?;
@@ -97,6 +99,6 @@ impl Session {
                 offset: held.position.offset,
             }),
         };
-        Grant::new(self.clone(), scope, &[], granted).map(Some)
+        Grant::new(self.clone(), scope, &Terms::default(), granted).map(Some)
     }
 }

@@ -28,6 +28,8 @@ pub enum TextKind {
     Bundle,
     /// An operator's statement: `epoch-statement+jwt`.
     Statement,
+    /// A node's new signing key: `epoch-key+jwt`.
+    KeyOffer,
 }
 
 impl TextKind {
@@ -38,6 +40,7 @@ impl TextKind {
             Self::Certificate => "epoch+jwt",
             Self::Bundle => "epoch-bundle+jwt",
             Self::Statement => "epoch-statement+jwt",
+            Self::KeyOffer => "epoch-key+jwt",
         }
     }
 
@@ -48,7 +51,7 @@ impl TextKind {
             Self::Certificate => 8 * 1024,
             // A payload of 4,096 bytes, in base64url, with header and signature.
             Self::Bundle => 6 * 1024,
-            Self::Statement => 2 * 1024,
+            Self::Statement | Self::KeyOffer => 2 * 1024,
         }
     }
 
@@ -64,6 +67,7 @@ impl TextKind {
             Self::Certificate => r#"{"alg":"EdDSA","typ":"epoch+jwt","kid":""#,
             Self::Bundle => r#"{"alg":"EdDSA","typ":"epoch-bundle+jwt","kid":""#,
             Self::Statement => r#"{"alg":"EdDSA","typ":"epoch-statement+jwt","kid":""#,
+            Self::KeyOffer => r#"{"alg":"EdDSA","typ":"epoch-key+jwt","kid":""#,
         }
     }
 
@@ -181,6 +185,20 @@ pub(crate) fn check(
     // the clock, round floats and let claims of a wrong type pass.
     jsonwebtoken::crypto::verify(signature, signed.as_bytes(), key, algorithm)
         .map_err(|_not_base64| JwsError::NotCompact)
+}
+
+impl VerifyingKey {
+    /// Whether a signature is by this key over a payload of a kind, under the usual header.
+    #[must_use]
+    pub fn has_signed(&self, kind: TextKind, payload: &str, signature: &Signature) -> bool {
+        let signed = format!(
+            "{}.{}",
+            kind.header(self.id()),
+            URL_SAFE_NO_PAD.encode(payload)
+        );
+        let signature = URL_SAFE_NO_PAD.encode(signature);
+        check(self.decoding(), Algorithm::EdDSA, &signed, &signature) == Ok(true)
+    }
 }
 
 /// The key that a header names, once the header holds nothing but what it must; and whether it is

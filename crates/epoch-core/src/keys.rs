@@ -37,6 +37,12 @@ impl KeyId {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// A name as it is stored.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
 }
 
 impl fmt::Display for KeyId {

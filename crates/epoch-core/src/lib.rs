@@ -31,6 +31,7 @@ mod intent;
 mod json;
 mod jws;
 mod jws_error;
+mod key_offer;
 mod keys;
 mod name;
 mod pin;
@@ -38,6 +39,8 @@ mod proof;
 mod proof_error;
 mod reason;
 mod refusal;
+#[cfg(any(test, feature = "sign"))]
+mod root_key;
 #[cfg(any(test, feature = "sign"))]
 mod sign;
 mod signed_bundle;
@@ -79,6 +82,7 @@ pub use id::{
 pub use intent::{INTENT_ID_BYTES_MAX, Intent, IntentId, IntentRecord, PayloadDigest};
 pub use jws::{PARTS_MAX, Signature, TextKind, compose};
 pub use jws_error::JwsError;
+pub use key_offer::KeyOffer;
 pub use keys::{
     JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeyId, KeySet, KeySetError, VerifyingKey, VerifyingKeyError,
 };
@@ -93,6 +97,8 @@ pub use proof::{
 pub use proof_error::ProofError;
 pub use reason::Reason;
 pub use refusal::Refusal;
+#[cfg(any(test, feature = "sign"))]
+pub use root_key::{FirstTerms, ROOT_KEY_BYTES_MAX, RootKey, RootKeyError, RootKeyFileError};
 #[cfg(any(test, feature = "sign"))]
 pub use sign::{SigningKey, SigningKeyError};
 pub use signed_bundle::SignedBundle;

@@ -62,12 +62,16 @@ reasons! {
     TargetExpired = "TARGET_EXPIRED", "ask the other side for its session, or keep the grant";
     /// The certificate or proof does not verify.
     CertificateInvalid = "CERTIFICATE_INVALID", "ask the cluster for a fresh certificate";
+    /// The call names nobody, or its token or client certificate is not known (any more).
+    Unauthenticated = "UNAUTHENTICATED", "give a token or a client certificate that an operator has made known";
     /// The caller may not do this.
     PermissionDenied = "PERMISSION_DENIED", "act on your own grants only, or ask an operator";
     /// Too many sessions.
     SessionLimit = "SESSION_LIMIT", "close sessions that are not needed, or try again later";
     /// Too many grants.
     GrantLimit = "GRANT_LIMIT", "release scopes that are not needed, or try again later";
+    /// Too many signing keys, or nodes that have one.
+    KeyLimit = "KEY_LIMIT", "retire keys that are not needed";
     /// The scope's queue is full.
     QueueFull = "QUEUE_FULL", "try again later";
     /// Too many waits in all queues together.
@@ -82,6 +86,8 @@ reasons! {
     WatchCompacted = "WATCH_COMPACTED", "list the scopes, and watch after that answer's cursor";
     /// The node has more requests waiting than it keeps.
     Overloaded = "OVERLOADED", "try again later, with the same ids";
+    /// The caller sends more requests a second than it may.
+    RateLimited = "RATE_LIMITED", "send less, and try again later, with the same ids";
     /// The message is larger than allowed.
     TooLarge = "TOO_LARGE", "send less";
     /// No leader is known, or it does not serve yet.

@@ -7,9 +7,12 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use crate::bundle_error::BundleError;
 use crate::certificate::{Claims, ClaimsError};
-use crate::jws::{Signature, TextKind};
+use crate::id::{ClusterId, Incarnation, NodeId};
+use crate::jws::{Signature, TextKind, compose};
 use crate::jws_error::JwsError;
+use crate::key_offer::KeyOffer;
 use crate::keys::{KeyId, VerifyingKey};
 use crate::statement::Statement;
 
@@ -130,10 +133,29 @@ impl SigningKey {
         self.sign_checked(TextKind::Statement, &statement.to_json())
     }
 
+    /// Offers this key as a node's next one, endorsed by one of that node's that is in the bundle.
+    ///
+    /// # Errors
+    /// Not reached: such a payload is short.
+    pub fn offer(
+        &self,
+        cluster: ClusterId,
+        incarnation: Incarnation,
+        node: NodeId,
+        endorser: Option<&Self>,
+    ) -> Result<KeyOffer, BundleError> {
+        let payload = KeyOffer::payload(cluster, incarnation, node, self.verifying_key());
+        let signers = std::iter::once(self).chain(endorser);
+        let signatures: Vec<_> = signers
+            .map(|key| (key.id(), key.signature(TextKind::KeyOffer, &payload)))
+            .collect();
+        KeyOffer::parse(&compose(TextKind::KeyOffer, &payload, &signatures)?)
+    }
+
     fn sign_checked(&self, kind: TextKind, payload: &str) -> Result<String, JwsError> {
         let token = match kind {
             TextKind::Certificate => self.sign_under(&self.header, payload),
-            TextKind::Bundle | TextKind::Statement => {
+            TextKind::Bundle | TextKind::Statement | TextKind::KeyOffer => {
                 self.sign_under(&format!("{}.", kind.header(self.id())), payload)
             }
         };
@@ -174,8 +196,8 @@ impl SigningKey {
         token
     }
 
-    /// The raw Ed25519 signature (64 bytes) of `message`, for what is not a certificate. The
-    /// message must begin with its own magic, so that it can never be read as a token.
+    /// The raw Ed25519 signature (64 bytes) of `message`, for what is no text of a
+    /// [`TextKind`]. The message must begin with its own magic, so that it can never be read as one.
     #[must_use]
     pub fn sign_bytes(&self, message: &[u8]) -> Vec<u8> {
         self.pair.sign(message).as_ref().to_vec()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use epoch_core::{NodeId, Principal};
+use epoch_core::{KeyId, NodeId, Principal, SignedBundle, StatementKind, VerifyingKey};
 
 use crate::audit::AuditRecord;
 use crate::command::PublicKey;
@@ -24,6 +24,16 @@ pub enum AdminKey {
     Limits(Principal),
     /// An audit record, by its number.
     Audit(u64),
+    /// A trust bundle, by its sequence number.
+    Bundle(u64),
+    /// The key that a node has offered for the next bundle.
+    Offer(NodeId),
+    /// A node that is asked for a new key.
+    Rotation(NodeId),
+    /// A key that has left the bundle, or is to.
+    Retired(KeyId),
+    /// The newest of the operator's statements of a kind.
+    Statement(StatementTopic),
 }
 
 /// A rare row, its key included.
@@ -49,6 +59,60 @@ pub enum AdminRow {
     },
     /// What an operator did.
     Audit(AuditRecord),
+    /// A trust bundle: one of the chain from the last one that the root key signed.
+    Bundle(Arc<SignedBundle>),
+    /// The key that a node has offered for the next bundle.
+    Offer(Offer),
+    /// A node that is asked for a new key.
+    Rotation(NodeId),
+    /// A key that has left the bundle, or is to.
+    Retired(Retired),
+    /// The newest of the operator's statements of a kind.
+    Statement {
+        /// Of which kind.
+        topic: StatementTopic,
+        /// As it was signed.
+        text: Arc<str>,
+    },
+}
+
+/// A signing key that is to be in the next bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Whose.
+    pub node: NodeId,
+    /// The key.
+    pub key: VerifyingKey,
+    /// Whether a key of the same node has signed it; without that, only the root key can put it in
+    /// a bundle.
+    pub endorsed: bool,
+}
+
+/// A signing key that is not to be in a bundle any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    /// Which.
+    pub kid: KeyId,
+    /// Replicated time when it was, in milliseconds since 1970.
+    pub time_ms: u64,
+}
+
+/// What a statement is about; of each, one is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatementTopic {
+    /// Grants while the cluster's time is ahead.
+    Clock,
+    /// How far ahead guards accept epochs.
+    MaxFuture,
+}
+
+impl From<StatementKind> for StatementTopic {
+    fn from(kind: StatementKind) -> Self {
+        match kind {
+            StatementKind::Clock => Self::Clock,
+            StatementKind::MaxFuture { .. } => Self::MaxFuture,
+        }
+    }
 }
 
 /// What a principal may do with the scopes of a prefix.
@@ -79,6 +143,43 @@ impl AdminRow {
             Self::Token(token) => AdminKey::Token(token.hash),
             Self::Limits { principal, .. } => AdminKey::Limits(principal.clone()),
             Self::Audit(record) => AdminKey::Audit(record.number),
+            Self::Bundle(bundle) => AdminKey::Bundle(bundle.bundle().terms().sequence),
+            Self::Offer(offer) => AdminKey::Offer(offer.node),
+            Self::Rotation(node) => AdminKey::Rotation(*node),
+            Self::Retired(retired) => AdminKey::Retired(retired.kid),
+            Self::Statement { topic, .. } => AdminKey::Statement(*topic),
+        }
+    }
+
+    pub(crate) fn bundle(&self) -> Option<&SignedBundle> {
+        if let Self::Bundle(bundle) = self {
+            Some(bundle)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn offer(&self) -> Option<&Offer> {
+        if let Self::Offer(offer) = self {
+            Some(offer)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn retired(&self) -> Option<Retired> {
+        if let Self::Retired(retired) = self {
+            Some(*retired)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn statement(&self) -> Option<&str> {
+        if let Self::Statement { text, .. } = self {
+            Some(text)
+        } else {
+            None
         }
     }
 

@@ -42,17 +42,29 @@ pub enum AuditAction {
     TokenRemove,
     /// Set a principal's limits.
     LimitsSet,
+    /// Asked nodes for new signing keys.
+    KeyRotate,
+    /// Took a signing key out of use.
+    KeyRetire,
+    /// Brought a bundle that the root key signed.
+    BundlePut,
+    /// Brought a statement.
+    StatementPut,
 }
 
 impl AuditAction {
     /// Each of them; their places are their numbers in stored bytes, from 1.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::Revoke,
         Self::PermissionGrant,
         Self::PermissionRevoke,
         Self::TokenAdd,
         Self::TokenRemove,
         Self::LimitsSet,
+        Self::KeyRotate,
+        Self::KeyRetire,
+        Self::BundlePut,
+        Self::StatementPut,
     ];
 
     /// Its public name.
@@ -65,6 +77,10 @@ impl AuditAction {
             Self::TokenAdd => "token-add",
             Self::TokenRemove => "token-remove",
             Self::LimitsSet => "limits-set",
+            Self::KeyRotate => "key-rotate",
+            Self::KeyRetire => "key-retire",
+            Self::BundlePut => "bundle-put",
+            Self::StatementPut => "statement-put",
         }
     }
 

@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use epoch_core::{
-    Epoch, Holder, NodeId, OpenId, Principal, RequestId, Scope, SessionHash, SessionId,
+    Epoch, Holder, KeyId, KeyOffer, NodeId, OpenId, Principal, RequestId, Scope, SessionHash,
+    SessionId, SignedBundle,
 };
 
 use crate::limits::Limits;
@@ -285,6 +286,37 @@ pub enum Command {
         principal: Principal,
         /// The limits.
         limits: Limits,
+    },
+    /// Takes a trust bundle in: the first one, or one that follows the newest. Its signatures say
+    /// whether it counts.
+    PutBundle {
+        /// Who brought it, where an operator did.
+        by: Option<Principal>,
+        /// The bundle.
+        bundle: Arc<SignedBundle>,
+    },
+    /// Offers a node's new signing key for the next bundle. Its signatures say whether it counts.
+    OfferKey(Arc<KeyOffer>),
+    /// Asks nodes for new signing keys.
+    RotateKeys {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// Which node; all of the bundle when absent.
+        node: Option<NodeId>,
+    },
+    /// Leaves a signing key out of the next bundle and all later ones.
+    RetireKey {
+        /// By whom, where that is known.
+        by: Option<Principal>,
+        /// Which.
+        kid: KeyId,
+    },
+    /// Takes an operator's statement in, in place of the one before it of its kind.
+    PutStatement {
+        /// Who brought it, where that is known.
+        by: Option<Principal>,
+        /// As it was signed.
+        text: Arc<str>,
     },
     /// Makes a node's signing key known to all.
     RegisterKey {

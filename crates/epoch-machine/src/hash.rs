@@ -41,6 +41,11 @@ const RECORD: u8 = 7;
 /// | token | 4, 3, its hash (32), principal (text), label (text), time in ms when it was added (u64), and from when on it is no good (u64; 0 for never) |
 /// | limits | 4, 4, principal (text), sessions, grants, waits and requests a second: of each 0, or 1 and the limit (u32) |
 /// | audit record | 4, 5, number (u64), time in ms (u64), log index (u64), principal (text; empty for none), action (u32), target (text), reason of the refusal (text; empty for none) |
+/// | trust bundle | 4, 6, payload (text); number of signatures (u32), of each key id (32) and signature (64) |
+/// | offered key | 4, 7, node (u64), public key (32), 1 if endorsed, else 0 |
+/// | node asked for a key | 4, 8, node (u64) |
+/// | retired key | 4, 9, key id (32), time in ms (u64) |
+/// | statement | 4, 10, 1 for the clock, 2 for max_future, its text |
 /// | the whole | 5, sum of the rows (u128), incarnation (16), group (u32), time in ms (u64) |
 ///
 /// Numbers are little-endian; a session key is its log index (u64) and offset (u32); a text is its

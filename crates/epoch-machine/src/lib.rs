@@ -42,7 +42,7 @@ mod terms;
 mod tests;
 mod token;
 
-pub use admin::{AdminKey, AdminRow, Permission};
+pub use admin::{AdminKey, AdminRow, Offer, Permission, Retired, StatementTopic};
 pub use apply::apply;
 pub use audit::{AuditAction, AuditRecord, AuditTarget, TARGET_BYTES_MAX, TargetError};
 pub use changes::{Changes, RowChange};
@@ -65,10 +65,11 @@ pub use record::{
 };
 pub use rows::SpentUse;
 pub use state::{
-    AUDIT_KEPT, AuditPage, Counts, GRANTS_MAX, HeldState, KEYS_MAX, LIMITED_MAX, PERMISSIONS_MAX,
+    AUDIT_KEPT, AuditPage, BUNDLES_MAX, CERTIFICATE_LIFE_S, Counts, GRANTS_MAX, HeldState,
+    KEYS_MAX, KEYS_OF_NODE_MAX, KeyStanding, LIMITED_MAX, NodeKey, PERMISSIONS_MAX,
     PERMISSIONS_OF_ONE_MAX, Page, PermissionPage, QUEUE_MAX, QueuedWait, RECORD_BYTES_MAX,
-    Requested, SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage, SessionPlace,
-    SessionState, State, TOKENS_MAX, TOKENS_OF_ONE_MAX, WAITS_MAX,
+    RETIRED_KEPT, Requested, SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage,
+    SessionPlace, SessionState, State, TOKENS_MAX, TOKENS_OF_ONE_MAX, WAITS_MAX,
 };
 pub use terms::{
     LockDelay, METADATA_BYTES_MAX, Metadata, MetadataError, Terms, WAIT_MS_MAX, Wait, WaitError,

@@ -156,6 +156,22 @@ pub enum Outcome {
     },
     /// The limits are as asked for.
     LimitsSet,
+    /// The bundle is the newest, or was it before.
+    BundlePut,
+    /// The key is offered, or in the bundle already.
+    KeyOffered,
+    /// These nodes are asked for new keys.
+    RotationWanted {
+        /// Which.
+        nodes: Vec<NodeId>,
+    },
+    /// A RetireKey took effect, or found it done.
+    KeyRetired {
+        /// False when it was retired before.
+        retired: bool,
+    },
+    /// The statement is kept.
+    StatementPut,
     /// The key is known.
     KeyRegistered {
         /// Whose.
@@ -273,8 +289,35 @@ pub enum Refusal {
     #[error("the cluster keeps no more grants")]
     GrantLimit,
     /// Too many keys.
-    #[error("the cluster keeps no more signing keys")]
+    #[error(
+        "a node has as many signing keys as it may; retire one, or wait until older ones have left \
+         the bundle"
+    )]
     KeyLimit,
+    /// The bundle does not follow the newest one, or is not signed as it must be.
+    #[error(
+        "the bundle does not follow the newest one, or is not signed as it must be; fetch the chain, \
+         and sign its successor"
+    )]
+    BundleInvalid,
+    /// Too many bundles since the last one that the root key signed.
+    #[error("the chain of bundles is too long; sign the next one with the root key")]
+    BundleLimit,
+    /// The offer's signatures do not hold, or the key was in use before.
+    #[error("the offered key is not signed as it must be, or was retired")]
+    OfferInvalid,
+    /// No node of that number has a signing key.
+    #[error("no such node has a signing key")]
+    NodeUnknown,
+    /// No such key.
+    #[error("no such signing key is in the bundle or offered")]
+    KeyUnknown,
+    /// The last key of the bundle.
+    #[error("this is the last signing key; rotate, and retire it once another one signs")]
+    LastKey,
+    /// The statement does not verify.
+    #[error("the statement is not signed by the root key, is for another cluster, or has expired")]
+    StatementInvalid,
     /// The principal has no permission for this. Says neither for what nor whose it is.
     #[error("this is not permitted; ask an operator for the permission")]
     PermissionDenied,
@@ -343,7 +386,13 @@ impl Refusal {
             Self::EpochExhausted => Reason::EpochExhausted,
             Self::SessionLimit | Self::PrincipalSessionLimit => Reason::SessionLimit,
             Self::GrantLimit | Self::PrincipalGrantLimit => Reason::GrantLimit,
-            Self::KeyLimit => Reason::Internal,
+            Self::KeyLimit | Self::BundleLimit => Reason::KeyLimit,
+            Self::BundleInvalid
+            | Self::OfferInvalid
+            | Self::NodeUnknown
+            | Self::KeyUnknown
+            | Self::LastKey
+            | Self::StatementInvalid => Reason::InvalidArgument,
         }
     }
 
@@ -376,6 +425,13 @@ impl Refusal {
             | Self::SessionLimit
             | Self::GrantLimit
             | Self::KeyLimit
+            | Self::BundleInvalid
+            | Self::BundleLimit
+            | Self::OfferInvalid
+            | Self::NodeUnknown
+            | Self::KeyUnknown
+            | Self::LastKey
+            | Self::StatementInvalid
             | Self::PermissionDenied
             | Self::FirstOperator
             | Self::LastOperator

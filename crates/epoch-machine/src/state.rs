@@ -4,6 +4,7 @@ mod admin;
 mod derived;
 mod read;
 mod request;
+mod trust;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::token::TokenHash;
 pub use admin::{AuditPage, PermissionPage};
 pub use read::{HeldState, Page, QueuedWait, ScopeState, SessionItem, SessionPage, SessionPlace};
 pub use request::Requested;
+pub use trust::{CERTIFICATE_LIFE_S, KeyStanding, NodeKey};
 
 /// Stands for the bounds that this crate's own tests could not reach in reasonable time.
 const FEW: usize = 5_000;
@@ -36,6 +38,14 @@ pub const SESSIONS_MAX: usize = if cfg!(test) { FEW } else { 1_000_000 };
 pub const GRANTS_MAX: usize = if cfg!(test) { FEW } else { 4_000_000 };
 /// Signing keys at most. Part of the replicated behaviour.
 pub const KEYS_MAX: usize = 64;
+/// Bundles at most since the last one that the root key signed: ten years of them, or more. Part of
+/// the replicated behaviour.
+pub const BUNDLES_MAX: usize = if cfg!(test) { 8 } else { 1_024 };
+/// Signing keys of one node in a bundle at most: all nodes' fit in it. Part of the replicated
+/// behaviour.
+pub const KEYS_OF_NODE_MAX: usize = 3;
+/// Keys that have left the bundle which are remembered. Part of the replicated behaviour.
+pub const RETIRED_KEPT: usize = if cfg!(test) { 16 } else { 1_024 };
 /// Permissions at most. Part of the replicated behaviour.
 pub const PERMISSIONS_MAX: usize = if cfg!(test) { 100 } else { 10_000 };
 /// Permissions of one principal at most: each of its calls may look at all of them. Part of the

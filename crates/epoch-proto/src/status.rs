@@ -25,16 +25,18 @@ pub fn grpc_code(reason: Reason) -> Code {
         | Reason::InvalidArgument
         | Reason::IntentReused => Code::InvalidArgument,
         Reason::SessionExpired | Reason::TargetExpired | Reason::NotFound => Code::NotFound,
-        Reason::CertificateInvalid => Code::Unauthenticated,
+        Reason::CertificateInvalid | Reason::Unauthenticated => Code::Unauthenticated,
         Reason::PermissionDenied => Code::PermissionDenied,
         Reason::SessionLimit
         | Reason::GrantLimit
+        | Reason::KeyLimit
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
         | Reason::PermissionLimit
         | Reason::WatchLimit
         | Reason::Overloaded
+        | Reason::RateLimited
         | Reason::TooLarge => Code::ResourceExhausted,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => {
             Code::Unavailable
@@ -65,16 +67,18 @@ pub fn http_status(reason: Reason) -> u16 {
         Reason::WaitExpired => 504,
         Reason::RequestIdReused | Reason::RequestIdTooOld | Reason::IntentReused => 422,
         Reason::SessionExpired | Reason::TargetExpired | Reason::NotFound => 404,
-        Reason::CertificateInvalid => 401,
+        Reason::CertificateInvalid | Reason::Unauthenticated => 401,
         Reason::PermissionDenied => 403,
         Reason::SessionLimit
         | Reason::GrantLimit
+        | Reason::KeyLimit
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit
         | Reason::PermissionLimit
         | Reason::WatchLimit
         | Reason::Overloaded
+        | Reason::RateLimited
         | Reason::TooLarge => 429,
         Reason::NoLeader | Reason::NoQuorum | Reason::ClockUntrusted | Reason::ClockPoisoned => 503,
         Reason::InvalidArgument => 400,

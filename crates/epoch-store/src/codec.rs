@@ -11,6 +11,7 @@ mod load;
 mod operate;
 mod parse;
 mod row;
+mod trust;
 
 pub use batch::{BATCH_BYTES_MAX, BATCH_HEAD_BYTES_MAX, command_bytes, decode_batch, encode_batch};
 pub use load::RowsError;
@@ -58,6 +59,9 @@ pub enum DecodeError {
         /// How many the value has when it is written again.
         known: usize,
     },
+    /// A trust bundle or key offer that is none.
+    #[error(transparent)]
+    Bundle(#[from] epoch_core::BundleError),
     /// A part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),

@@ -47,6 +47,7 @@ async fn one(
         reissue: command.reissue,
         lock_delay: command.terms.lock_delay.map(times::of_api),
         metadata: command.terms.metadata.clone(),
+        signatures: command.terms.signed.signatures,
     };
     let granted = match command.terms.wait {
         Some(_) => {
@@ -86,6 +87,7 @@ async fn many(
         audience: command.audience.clone(),
         lock_delay: command.terms.lock_delay.map(times::of_api),
         metadata: command.terms.metadata.clone(),
+        signatures: command.terms.signed.signatures,
     };
     let granted = client.acquire_many(request).await;
     let granted = granted.map_err(|error| failure(output, error, id))?;

@@ -2,6 +2,9 @@
 
 mod connection;
 mod held;
+mod key;
+mod permission;
+mod proof;
 mod record;
 mod refused;
 mod run;
@@ -18,6 +21,14 @@ use epoch_client::{ATTEMPT_TIMEOUT_DEFAULT, Endpoint, Options};
 
 pub(crate) use connection::Connection;
 pub(crate) use held::{Acquire, CancelWait, Certify, Held, Transfer};
+pub(crate) use key::{
+    KeyCommand, KeySign, NodeKey, StatementCommand, StatementMake, StatementTerms,
+};
+pub(crate) use permission::{
+    Audit, PermissionCommand, PermissionGrant, PermissionLimits, PermissionRevoke, TokenAdd,
+    TokenCommand, TokenRemove, Verb,
+};
+pub(crate) use proof::{HolderKeyCommand, Proof};
 pub(crate) use record::{RecordCommand, RecordDelete, RecordGet, RecordPut};
 pub(crate) use refused::refused;
 pub(crate) use run::Run;
@@ -122,8 +133,24 @@ pub(crate) enum Command {
     Record(RecordCommand),
     /// Verify a certificate offline, and show what it says.
     Verify(Box<Verify>),
+    /// See to the nodes' signing keys, the trust bundles and the pin (for operators).
+    #[command(subcommand)]
+    Key(Box<KeyCommand>),
+    /// Make exceptions for a time, signed with the root key (for operators).
+    #[command(subcommand)]
+    Statement(Box<StatementCommand>),
+    /// Make a key of the holder's own, which certificates then name.
+    #[command(subcommand)]
+    HolderKey(HolderKeyCommand),
+    /// Prove for one request that one has the key that its certificate names (DPoP, RFC 9449).
+    Proof(Proof),
     /// Hold a scope while a command runs.
     Run(Box<Run>),
+    /// Say who may do what (for operators). Without any permission, everyone may do everything.
+    #[command(subcommand)]
+    Permission(PermissionCommand),
+    /// List what operators did, or what was denied, newest first (for operators).
+    Audit(Audit),
     /// Show the nodes, who leads, and how far this node has applied.
     Status,
     /// Print a completion script for a shell.

@@ -108,13 +108,16 @@ fn code_of(reason: Reason) -> u8 {
         | Reason::ClockUntrusted
         | Reason::ClockPoisoned
         | Reason::Overloaded
+        | Reason::RateLimited
         | Reason::WatchLimit => UNAVAILABLE,
         Reason::RequestIdReused
         | Reason::RequestIdTooOld
         | Reason::CertificateInvalid
+        | Reason::Unauthenticated
         | Reason::PermissionDenied
         | Reason::SessionLimit
         | Reason::GrantLimit
+        | Reason::KeyLimit
         | Reason::QueueFull
         | Reason::WaitLimit
         | Reason::RecordLimit

@@ -58,6 +58,7 @@ pub(crate) async fn certify(
         epoch: command.held.epoch.get(),
         session_id: command.held.session.id()?.to_string(),
         audience: command.audience,
+        signatures: command.signed.signatures,
     };
     let answer = client.certify(request).await?;
     output.result(&answer, || answer.certificate.clone())

@@ -4,16 +4,23 @@
 
 mod acquire;
 mod args;
+mod audit;
+mod chain;
 mod cluster;
 mod exit;
+mod files;
 mod held;
+mod key;
 mod messages;
 mod output;
+mod permission;
+mod proof;
 mod record;
 mod run;
 mod scope;
 mod session;
 mod signals;
+mod statement;
 mod times;
 mod token;
 mod verify;
@@ -87,8 +94,18 @@ async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
         Command::List(command) => scope::list(&client()?, output, command).await?,
         Command::Watch(command) => watch::watch(&client()?, output, command).await?,
         Command::Record(command) => record::record(&client()?, output, command).await?,
+        Command::Permission(command) => {
+            permission::permission(&client()?, output, command).await?;
+        }
+        Command::Audit(command) => audit::audit(&client()?, output, command).await?,
         Command::Status => cluster::status(&client()?, output).await?,
-        Command::Verify(command) => verify::verify(output, *command, &connection, deadline).await?,
+        Command::Verify(command) => {
+            verify::verify(client, output, *command, &connection, deadline).await?
+        }
+        Command::Key(command) => key::key(client, output, *command).await?,
+        Command::Statement(command) => statement::statement(client, output, *command).await?,
+        Command::HolderKey(command) => proof::holder_key(output, command)?,
+        Command::Proof(command) => proof::proof(output, &command)?,
         Command::Run(command) => return run::run(client()?, output, *command).await,
         Command::Completion { shell } => {
             // Into memory first: the generator panics where it cannot write.

@@ -118,7 +118,12 @@ pub(crate) async fn revoke(
         Some(epoch) => Some(epoch.get()),
         None => to_revoke(client, &scope).await?,
     };
-    let answer = client.revoke(v1::RevokeRequest { scope, epoch }).await;
+    let request = v1::RevokeRequest {
+        scope,
+        epoch,
+        signatures: command.signed.signatures,
+    };
+    let answer = client.revoke(request).await;
     let answer = answer.map_err(|error| {
         if error.outcome_unknown() {
             output.note("an attempt may have taken effect: look with `epochctl get`");

@@ -10,7 +10,7 @@ use epoch_proto::v1;
 
 use crate::args::{SessionCommand, SessionOpen};
 use crate::exit::Failure;
-use crate::output::{Output, pairs};
+use crate::output::{Output, or_dash, pairs};
 use crate::times;
 
 pub(crate) async fn session(
@@ -50,6 +50,7 @@ async fn open(client: &Client, output: Output, command: SessionOpen) -> Result<(
         ttl: Some(times::of_api(command.ttl)),
         open_id: Some(open_id.clone()),
         stall_limit: command.stall_limit.map(times::of_api),
+        holder_key: command.holder_key.map(|key| key.to_string()),
     };
     let session = client.open(request).await.map_err(|error| {
         if error.outcome_unknown() {
@@ -66,6 +67,7 @@ async fn open(client: &Client, output: Output, command: SessionOpen) -> Result<(
             ("holder", session.holder.clone()),
             ("ttl", times::duration(session.ttl.as_ref())),
             ("stall limit", times::duration(session.stall_limit.as_ref())),
+            ("holder key", or_dash(session.holder_key.as_ref())),
         ])
     })
 }

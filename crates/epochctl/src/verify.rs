@@ -1,45 +1,46 @@
-//! `verify`: a certificate against a key set, offline.
+//! `verify`: a certificate against a key set or under a pin, offline.
 
-use std::fs::File;
-use std::io::Read;
 use std::time::Duration;
 
-use epoch_client::Tls;
+use epoch_client::{Client, Tls};
 use epoch_core::{
-    Certificate, ClusterId, JWKS_BYTES_MAX, KeySet, Reason, TOKEN_BYTES_MAX, Verifier, error_chain,
+    Certificate, ClusterId, JWKS_BYTES_MAX, KeySet, Pin, Reason, TextKind, Verifier, error_chain,
 };
 use serde_json::{Value, json};
 
 use crate::args::{Connection, Verify};
+use crate::chain::{CHAIN_BYTES_MAX, Chain};
 use crate::exit::Failure;
-use crate::output::{Output, pairs};
+use crate::files;
+use crate::output::{Output, or_dash, pairs};
 use crate::times;
 use crate::token::unverified_claims;
 
+/// `client` is made where the cluster is asked.
 pub(crate) async fn verify(
+    client: impl FnOnce() -> Result<Client, Failure>,
     output: Output,
     command: Verify,
     connection: &Connection,
     deadline: Duration,
 ) -> Result<(), Failure> {
+    let now_ms = command.now.map_or_else(times::now_ms, times::ms_of);
     let token = read_token(&command.certificate)?;
-    let keys = keys(&command.jwks, connection, deadline).await?;
-    let cluster = match command.cluster {
-        Some(cluster) => cluster,
-        None => {
-            let named = named_cluster(&token)?;
-            output.note(&format!(
-                "the cluster {named} is the one the certificate names itself; \
-                 pass --cluster to demand one"
-            ));
-            named
+    let verifier = match (&command.pin, &command.jwks) {
+        (Some(pin), _) => {
+            pinned(client, output, &command, pin, now_ms, connection, deadline).await?
         }
+        (None, Some(jwks)) => {
+            let keys = keys(jwks, connection, deadline).await?;
+            Verifier::new(cluster(output, command.cluster, &token)?, keys)
+        }
+        // The arguments demand one of them.
+        (None, None) => return Err(Failure::usage("nothing to verify it with", "give --pin")),
     };
     let verifier = match &command.audience {
-        Some(audience) => Verifier::new(cluster, keys).with_audience(audience),
-        None => Verifier::new(cluster, keys).with_any_audience(),
+        Some(audience) => verifier.with_audience(audience),
+        None => verifier.with_any_audience(),
     };
-    let now_ms = command.now.map_or_else(times::now_ms, times::ms_of);
     let certificate = verifier
         .verify(&token, now_ms)
         .map_err(|error| invalid(format!("the certificate does not verify: {error}")))?;
@@ -60,14 +61,52 @@ pub(crate) async fn verify(
     show(output, &certificate, now_ms)
 }
 
+/// A verifier with what the chain of bundles leads to.
+async fn pinned(
+    client: impl FnOnce() -> Result<Client, Failure>,
+    output: Output,
+    command: &Verify,
+    pin: &Pin,
+    now_ms: u64,
+    connection: &Connection,
+    deadline: Duration,
+) -> Result<Verifier, Failure> {
+    let chain = match &command.bundle {
+        None => Chain::fetch(&client()?, 0).await?,
+        Some(given) if is_url(given) => {
+            let document = fetch(given, "chain", CHAIN_BYTES_MAX, connection, deadline).await?;
+            Chain::parse(&document)?
+        }
+        Some(given) => Chain::read(given)?,
+    };
+    let trust = chain.trust_with_statements(pin, now_ms, output)?;
+    let nodes = usize::from(command.signatures.unwrap_or(1));
+    Ok(Verifier::pinned(trust).with_signatures(nodes))
+}
+
+/// The cluster that a certificate must be from.
+fn cluster(output: Output, given: Option<ClusterId>, token: &str) -> Result<ClusterId, Failure> {
+    if let Some(cluster) = given {
+        return Ok(cluster);
+    }
+    let named = named_cluster(token)?;
+    output.note(&format!(
+        "the cluster {named} is the one the certificate names itself; \
+         pass --cluster to demand one"
+    ));
+    Ok(named)
+}
+
 fn show(output: Output, certificate: &Certificate, now_ms: u64) -> Result<(), Failure> {
     let claims = certificate.claims();
     let granted_ms = times::granted_ms(certificate.epoch());
     let payload: Value = serde_json::from_str(&claims.to_json()).unwrap_or_default();
+    let signers: Vec<_> = certificate.signers().map(|kid| kid.to_string()).collect();
     let json = json!({
         "valid": true,
         "claims": payload,
         "kid": certificate.key().to_string(),
+        "signers": signers,
         "granted_at": times::rfc3339(granted_ms),
     });
     output.result(&json, || {
@@ -94,12 +133,14 @@ fn show(output: Output, certificate: &Certificate, now_ms: u64) -> Result<(), Fa
             ("issued", moment(validity.issued_at_s)),
             ("expires", moment(validity.expires_at_s)),
             ("id", validity.jti.clone()),
-            ("key", certificate.key().to_string()),
+            ("holder key", or_dash(claims.confirmation().as_ref())),
+            ("signed by", signers.join(", ")),
         ])
     })
 }
 
-fn invalid(message: String) -> Failure {
+/// Something signed that does not hold.
+pub(crate) fn invalid(message: String) -> Failure {
     let next_step = "do not accept it".to_owned();
     Failure {
         next_step,
@@ -109,68 +150,47 @@ fn invalid(message: String) -> Failure {
 
 /// The certificate as given, from stdin, or from a file.
 fn read_token(given: &str) -> Result<String, Failure> {
-    // One byte more than is taken, so that a longer one is told from one that just fits; and one
-    // for the line's end.
-    let bytes_max = TOKEN_BYTES_MAX + 2;
-    let unreadable = |what: &str, error: std::io::Error| {
-        Failure::usage(
-            format!("cannot read the certificate from {what}: {error}"),
-            "check it",
-        )
-    };
-    let text = match given.strip_prefix('@') {
-        Some(file) => File::open(file)
-            .and_then(|open| read(open, bytes_max))
-            .map_err(|error| unreadable(file, error))?,
-        None if given == "-" => {
-            read(std::io::stdin(), bytes_max).map_err(|error| unreadable("stdin", error))?
-        }
-        None => given.as_bytes().to_vec(),
-    };
-    let text = String::from_utf8(text)
-        .map_err(|_not_text| invalid("the certificate is not text".to_owned()))?;
-    Ok(text.trim().to_owned())
+    files::read_text(given, "certificate", TextKind::Certificate.bytes_max())
 }
 
-fn read(source: impl Read, bytes_max: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-    source.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn is_url(given: &str) -> bool {
+    given.starts_with("http://") || given.starts_with("https://")
 }
 
 /// The key set from a file or a URL.
 async fn keys(given: &str, connection: &Connection, deadline: Duration) -> Result<KeySet, Failure> {
-    let unreadable = |error: String| {
-        Failure::usage(
-            format!("cannot read the key set from {given}: {error}"),
-            "check --jwks",
-        )
-    };
-    let document = if given.starts_with("http://") || given.starts_with("https://") {
-        fetch(given, connection, deadline).await?
+    let document = if is_url(given) {
+        fetch(given, "key set", JWKS_BYTES_MAX, connection, deadline).await?
     } else {
-        File::open(given)
-            .and_then(|file| read(file, JWKS_BYTES_MAX + 1))
-            .map_err(|error| unreadable(error.to_string()))?
+        files::read_named(given, "key set", JWKS_BYTES_MAX)?
     };
-    KeySet::from_jwks(&document).map_err(|error| unreadable(error.to_string()))
+    KeySet::from_jwks(&document).map_err(|error| {
+        let message = format!("cannot read the key set from {given}: {error}");
+        Failure::usage(message, "check --jwks")
+    })
 }
 
-async fn fetch(url: &str, connection: &Connection, deadline: Duration) -> Result<Vec<u8>, Failure> {
+/// The document at a URL, of `bytes_max` bytes at most. `what` it is, for messages.
+async fn fetch(
+    url: &str,
+    what: &str,
+    bytes_max: usize,
+    connection: &Connection,
+    deadline: Duration,
+) -> Result<Vec<u8>, Failure> {
     let unavailable = |error: String| Failure {
         code: crate::exit::UNAVAILABLE,
         reason: "UNAVAILABLE".to_owned(),
         ..Failure::local(
-            format!("cannot fetch the key set from {url}: {error}"),
-            "check that the node runs and --ca is right, or pass the key set as a file",
+            format!("cannot fetch the {what} from {url}: {error}"),
+            format!("check that the node runs and --ca is right, or pass the {what} as a file"),
         )
     };
     let tls = match connection.tls()? {
         Some(tls) => tls,
         None => Tls::new(None, None)?,
     };
-    // A key set is where trust begins: it comes from where the caller said, and nowhere else.
+    // Trust begins with it: it comes from where the caller said, and nowhere else.
     let client = reqwest::Client::builder()
         .timeout(deadline)
         .redirect(reqwest::redirect::Policy::none())
@@ -194,10 +214,8 @@ async fn fetch(url: &str, connection: &Connection, deadline: Duration) -> Result
         .map_err(|error| unavailable(error_chain(&error)))?
     {
         document.extend_from_slice(&chunk);
-        if document.len() > JWKS_BYTES_MAX {
-            return Err(unavailable(format!(
-                "it is longer than {JWKS_BYTES_MAX} bytes"
-            )));
+        if document.len() > bytes_max {
+            return Err(unavailable(format!("it is longer than {bytes_max} bytes")));
         }
     }
     Ok(document)
@@ -208,9 +226,10 @@ fn named_cluster(token: &str) -> Result<ClusterId, Failure> {
     let none = || {
         invalid("the certificate names no cluster: its iss is not epochd:<cluster id>".to_owned())
     };
-    if token.len() > TOKEN_BYTES_MAX {
+    let bytes_max = TextKind::Certificate.bytes_max();
+    if token.len() > bytes_max {
         return Err(invalid(format!(
-            "the certificate has more than {TOKEN_BYTES_MAX} bytes"
+            "the certificate has more than {bytes_max} bytes"
         )));
     }
     let claims = unverified_claims(token)
@@ -220,6 +239,8 @@ fn named_cluster(token: &str) -> Result<ClusterId, Failure> {
     cluster.parse().map_err(|_not_an_id| none())
 }
 
+#[cfg(test)]
+mod pinned_tests;
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
@@ -233,7 +254,7 @@ mod tests {
         let id = "01890a5d-ac96-774b-bcce-b302099a8057";
         let named = named_cluster(&token(&format!(r#"{{"iss":"epochd:{id}"}}"#))).unwrap();
         assert_eq!(named.to_string(), id);
-        let long = "a".repeat(TOKEN_BYTES_MAX + 1);
+        let long = "a".repeat(TextKind::Certificate.bytes_max() + 1);
         for bad in [
             "",
             "a",

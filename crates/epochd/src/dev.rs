@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 
-use crate::init::{PeerCa, Ports, on_one_host, write_seeds};
+use crate::init::{InitOptions, Ports, on_one_host, write_seeds};
 use crate::seed::Seed;
 use crate::server::Server;
 use crate::settings::{Settings, Tuning};
@@ -106,8 +106,7 @@ fn node_folders(folder: &Path, ports: Ports) -> anyhow::Result<Vec<PathBuf>> {
         return write_seeds(
             folder,
             &on_one_host(HOST, NODES, ports)?,
-            &PeerCa::default(),
-            false,
+            &InitOptions::default(),
         );
     }
     if let Some(first) = folders.first() {

@@ -1,4 +1,5 @@
-//! Making a cluster: a folder for each of its first nodes, with its seed and its certificate.
+//! Making a cluster: a folder for each of its first nodes, with its seed, its
+//! certificate and its signing key; and the root key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use clap::Args;
 use epoch_core::{ClusterId, Incarnation, NodeId};
 use uuid::Uuid;
 
+use crate::first_trust::{self, FirstTrust, OPERATOR_TOKEN_FILE, ROOT_KEY_FILE, TrustArgs};
 use crate::seed::{Addresses, Seed};
 use crate::tls::{self, CA_KEY_FILE, DevCertificates, PeerCertificates};
 
@@ -69,11 +71,28 @@ pub struct InitArgs {
         missing_docs,
         reason = "a doc comment here would become the command's help"
     )]
+    pub with: InitOptions,
+}
+
+/// What a cluster begins with besides its nodes.
+#[derive(Debug, Clone, Default, Args)]
+pub struct InitOptions {
+    #[command(flatten)]
+    #[expect(
+        missing_docs,
+        reason = "a doc comment here would become the command's help"
+    )]
     pub ca: PeerCa,
     /// Make certificates for clients as well, to try TLS out: a CA, one certificate for each
     /// node's client and metrics addresses, and one for an operator.
     #[arg(long)]
     pub dev_certs: bool,
+    #[command(flatten)]
+    #[expect(
+        missing_docs,
+        reason = "a doc comment here would become the command's help"
+    )]
+    pub trust: TrustArgs,
 }
 
 fn parse_node(text: &str) -> Result<(NodeId, Addresses), String> {
@@ -141,8 +160,7 @@ pub struct PeerCa {
 pub fn write_seeds(
     out: &Path,
     nodes: &BTreeMap<NodeId, Addresses>,
-    ca: &PeerCa,
-    dev_certs: bool,
+    with: &InitOptions,
 ) -> anyhow::Result<Vec<PathBuf>> {
     let folder = |id: &NodeId| out.join(format!("node{id}"));
     // Before the first is written: half a cluster helps nobody.
@@ -168,8 +186,12 @@ pub fn write_seeds(
     }
     let cluster_id = ClusterId(Uuid::new_v4());
     let incarnation = Incarnation(Uuid::now_v7());
-    let peers = PeerCertificates::begin(out, cluster_id, ca)?;
-    let clients = dev_certs.then(|| DevCertificates::begin(out)).transpose()?;
+    first_trust::check_room(out)?;
+    let peers = PeerCertificates::begin(out, cluster_id, &with.ca)?;
+    let clients = with.dev_certs.then(|| DevCertificates::begin(out));
+    let clients = clients.transpose()?;
+    let folders = nodes.keys().map(|id| (*id, folder(id))).collect();
+    let trust = FirstTrust::make(out, cluster_id, incarnation, &folders, &with.trust)?;
     nodes
         .iter()
         .map(|(id, addresses)| {
@@ -179,7 +201,7 @@ pub fn write_seeds(
                 clients.write(addresses, &path)?;
             }
             // Last: what has a seed is whole.
-            Seed::new(cluster_id, incarnation, *id, nodes.clone()).write(&path)?;
+            Seed::new(*id, nodes.clone(), &trust).write(&path)?;
             Ok(path)
         })
         .collect()
@@ -212,11 +234,23 @@ pub fn run(args: &InitArgs) -> anyhow::Result<Made> {
             pair[0]
         );
     }
-    let folders = write_seeds(&args.out, &nodes, &args.ca, args.dev_certs)?;
-    let is_new = args.ca.peer_ca_cert.is_none();
+    let folders = write_seeds(&args.out, &nodes, &args.with)?;
+    let out = |file| args.out.join(file);
     Ok(Made {
         folders,
-        ca_key: is_new.then(|| args.out.join(CA_KEY_FILE)),
+        root_key: out(ROOT_KEY_FILE),
+        ca_key: args
+            .with
+            .ca
+            .peer_ca_cert
+            .is_none()
+            .then(|| out(CA_KEY_FILE)),
+        operator_token: args
+            .with
+            .trust
+            .operator
+            .is_some()
+            .then(|| out(OPERATOR_TOKEN_FILE)),
     })
 }
 
@@ -225,8 +259,12 @@ pub fn run(args: &InitArgs) -> anyhow::Result<Made> {
 pub struct Made {
     /// The nodes' folders.
     pub folders: Vec<PathBuf>,
+    /// The root key.
+    pub root_key: PathBuf,
     /// The key of the new CA.
     pub ca_key: Option<PathBuf>,
+    /// The first operator's token.
+    pub operator_token: Option<PathBuf>,
 }
 
 #[cfg(test)]
@@ -258,7 +296,7 @@ mod tests {
             admin_port: Some(21),
         };
         let nodes = on_one_host("127.0.0.1", 3, ports).unwrap();
-        let folders = write_seeds(out.path(), &nodes, &PeerCa::default(), false).unwrap();
+        let folders = write_seeds(out.path(), &nodes, &InitOptions::default()).unwrap();
         let seeds: Vec<_> = folders
             .iter()
             .map(|folder| Seed::read(folder).unwrap())
@@ -273,7 +311,7 @@ mod tests {
                 .all(|seed| seed.cluster_id == seeds[0].cluster_id)
         );
         assert!(seeds.iter().all(|seed| seed.nodes == nodes));
-        assert!(write_seeds(out.path(), &nodes, &PeerCa::default(), false).is_err());
+        assert!(write_seeds(out.path(), &nodes, &InitOptions::default()).is_err());
     }
 
     #[test]

@@ -13,9 +13,10 @@ use epoch_store::snapshot::{self, SnapshotFile, SnapshotMeta};
 use epoch_store::{FolderLock, LogReader, LogReport, RealFs, inspect_log};
 use serde::Serialize;
 
-use crate::node_key;
+use crate::node::Keys;
 use crate::raft::{self, GROUP, Replay, describe_log_id, describe_vote};
 use crate::seed::Seed;
+use crate::tls::{PeerName, PeerTls};
 
 /// The command line of `epochd inspect`.
 #[derive(Debug, Clone, Args)]
@@ -187,14 +188,22 @@ fn read_seed(folder: &Path, report: &mut Report) -> Option<Seed> {
     }
 }
 
-/// The signing key, whose folder it is, and what is remembered of the peers.
+/// The signing keys, the certificate, whose folder it is, and what is remembered of the peers.
 fn inspect_small_files(folder: &Path, seed: &Seed, log_is_new: bool, report: &mut Report) {
-    match node_key::read(folder) {
-        Ok(None) => report
-            .notes
-            .push("it has no signing key: the next start makes one".to_owned()),
-        Ok(Some(_)) => {}
+    match Keys::open(folder, seed.node) {
+        Ok(keys) if keys.is_empty() => report.notes.push(
+            "it has no signing key: it will make one, which the root key has to put in a bundle"
+                .to_owned(),
+        ),
+        Ok(_) => {}
         Err(error) => report.damaged(&anyhow::Error::new(error)),
+    }
+    let name = PeerName {
+        cluster_id: seed.cluster_id,
+        node: seed.node,
+    };
+    if let Err(error) = PeerTls::open(folder, name) {
+        report.damaged(&anyhow::Error::new(error));
     }
     if let Err(error) = raft::check_owner(folder, seed, log_is_new) {
         report.damaged(&anyhow::Error::new(error));

@@ -16,16 +16,17 @@ mod api;
 pub mod clock;
 pub mod dev;
 pub mod fatal;
+mod first_trust;
 pub mod init;
 pub mod inspect;
 mod metrics;
 mod node;
-mod node_key;
 mod raft;
 mod seed;
 pub mod server;
 pub mod settings;
 mod tls;
+mod token;
 mod watch;
 
 pub use seed::Addresses;

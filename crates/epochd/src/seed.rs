@@ -7,14 +7,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use epoch_core::{ClusterId, Incarnation, NodeId};
+use epoch_core::{
+    BundleError, ClusterId, Incarnation, NodeId, Principal, SignedBundle, error_chain,
+};
+use epoch_machine::{Command, Prefix, TokenHash, TokenLabel, Verb, Verbs};
 use epoch_store::{RealFs, read_bounded, write_durably};
 use serde::{Deserialize, Serialize};
 
+use crate::first_trust::FirstTrust;
+
 const SEED_FILE: &str = "seed.json";
 const SEED_BYTES_MAX: usize = 64 << 10;
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// What the first operator's token is called.
+const FIRST_LABEL: &str = "init";
 
 /// Where a node can be reached, each `host:port`. The same addresses are listened on unless the
 /// settings say otherwise.
@@ -61,6 +69,22 @@ pub(crate) struct Seed {
     pub(crate) node: NodeId,
     /// The first voters, this node among them.
     pub(crate) nodes: BTreeMap<NodeId, Addresses>,
+    /// The first trust bundle, signed by the root key: its text.
+    bundle: String,
+    /// Who operates the cluster from the first moment, if anyone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operator: Option<FirstOperator>,
+}
+
+/// A cluster's first operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FirstOperator {
+    /// Its name.
+    pub(crate) principal: Principal,
+    /// The SHA-256 of its token, in base64url.
+    #[serde(with = "token_hash")]
+    pub(crate) token: TokenHash,
 }
 
 /// Why a folder has no usable seed.
@@ -87,6 +111,16 @@ pub(crate) enum SeedError {
         /// What the system said.
         source: io::Error,
     },
+    /// It was made before clusters had trust bundles.
+    #[error(
+        "{} was made by a version without trust bundles, and its cluster cannot be taken over: make \
+         a new one with `epochd init`, in another folder",
+        .path.display()
+    )]
+    Before {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is not a seed.
     #[error(
         "{}: {why}; put the file back, or copy another node's and change its \"node\"",
@@ -103,22 +137,91 @@ pub(crate) enum SeedError {
     Exists(PathBuf),
 }
 
+/// All that every version's seed has.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+mod token_hash {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use epoch_machine::TokenHash;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(hash: &TokenHash, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&URL_SAFE_NO_PAD.encode(hash.0))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TokenHash, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok();
+        bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(TokenHash)
+            .ok_or_else(|| D::Error::custom("the operator's token is not a SHA-256 in base64url"))
+    }
+}
+
 impl Seed {
     /// A seed for `node`, one of `nodes`.
     #[must_use]
     pub(crate) fn new(
-        cluster_id: ClusterId,
-        incarnation: Incarnation,
         node: NodeId,
         nodes: BTreeMap<NodeId, Addresses>,
+        trust: &FirstTrust,
     ) -> Self {
+        let terms = trust.bundle.bundle().terms();
         Self {
             format: FORMAT,
-            cluster_id,
-            incarnation,
+            cluster_id: terms.cluster,
+            incarnation: terms.incarnation,
             node,
             nodes,
+            bundle: trust.bundle.to_text(),
+            operator: trust.operator.clone(),
         }
+    }
+
+    /// The first trust bundle. [`read`](Self::read) has checked it.
+    pub(crate) fn bundle(&self) -> Result<SignedBundle, BundleError> {
+        SignedBundle::parse(&self.bundle)
+    }
+
+    /// What a new cluster's log begins with.
+    pub(crate) fn first_commands(&self) -> Vec<Command> {
+        let Ok(bundle) = self.bundle() else {
+            return Vec::new();
+        };
+        let mut commands = vec![Command::PutBundle {
+            by: None,
+            bundle: Arc::new(bundle),
+        }];
+        if let Some(operator) = &self.operator {
+            let principal = || operator.principal.clone();
+            let verbs = [Verb::Operate, Verb::Read, Verb::Revoke];
+            // The token comes first: what closes the cluster must leave a way in.
+            let label = TokenLabel::parse(FIRST_LABEL).ok();
+            commands.extend(label.map(|label| Command::AddToken {
+                by: None,
+                principal: principal(),
+                label,
+                hash: operator.token,
+                expires_ms: None,
+            }));
+            commands.extend(
+                Verbs::new(verbs)
+                    .ok()
+                    .map(|verbs| Command::GrantPermission {
+                        by: None,
+                        principal: principal(),
+                        prefix: Prefix::default(),
+                        verbs,
+                    }),
+            );
+        }
+        commands
     }
 
     /// Whether `folder` has a seed.
@@ -149,6 +252,11 @@ impl Seed {
             path: path.clone(),
             why,
         };
+        let format: Format =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
+        if format.format == 1 {
+            return Err(SeedError::Before { path });
+        }
         let seed: Self =
             serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
         if seed.format != FORMAT {
@@ -163,7 +271,19 @@ impl Seed {
         for addresses in seed.nodes.values() {
             addresses.check().map_err(malformed)?;
         }
+        seed.check_bundle().map_err(malformed)?;
         Ok(seed)
+    }
+
+    fn check_bundle(&self) -> Result<(), String> {
+        let signed = self.bundle().map_err(|error| error_chain(&error))?;
+        let terms = signed.bundle().terms();
+        if (terms.cluster, terms.incarnation) != (self.cluster_id, self.incarnation) {
+            return Err("its trust bundle is of another cluster".to_owned());
+        }
+        signed
+            .check_first(&terms.root)
+            .map_err(|error| error_chain(&error))
     }
 
     /// Writes the seed into `folder`, which is made if need be.

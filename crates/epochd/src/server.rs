@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
-use axum::routing::get;
+use axum::middleware;
+use epoch_proto::raft::vouch_service_server::VouchServiceServer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 
 use crate::api::{self, Api, Origin};
-use crate::node::Node;
+use crate::node::{Node, Voucher};
 use crate::seed::Seed;
 use crate::settings::{Settings, SettingsError};
 use crate::tls::{self, ClientTls, Terms};
@@ -106,10 +106,14 @@ impl Server {
     }
 
     fn serve_peers(&self, listener: TcpListener) {
-        let public_key = *self.node.key.verifying_key().as_bytes();
         let api = Api::new(Arc::clone(&self.node), Origin::Peer);
-        let routes = Routes::new(self.node.consensus.peer_service(public_key));
-        let routes = api::admit_peer_calls(&api, routes);
+        let voucher = VouchServiceServer::new(Voucher(Arc::clone(&self.node)));
+        let routes = Routes::new(self.node.consensus.peer_service()).add_service(voucher);
+        let router = api::admit_peer_calls(&api, routes)
+            .prepare()
+            .into_axum_router();
+        let identified = router.layer(middleware::from_fn(api::identify_by_peer));
+        let routes = Routes::from(identified);
         let tls = self.node.consensus.tls().clone();
         self.serve("peer", listener, tls, routes, PEER_STREAMS_MAX);
     }
@@ -163,9 +167,8 @@ impl Server {
     }
 
     fn serve_admin(&self, listener: TcpListener, tls: ClientTls) {
-        let metrics = self.node.metrics.clone();
-        let router = Router::new().route("/metrics", get(move || async move { metrics.render() }));
-        let routes = Routes::from(router);
+        let api = Api::new(Arc::clone(&self.node), Origin::Client);
+        let routes = Routes::from(api::admin_router(api));
         self.serve("admin", listener, tls, routes, CLIENT_STREAMS_MAX);
     }
 

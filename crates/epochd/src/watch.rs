@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use epoch_core::{Cursor, Scope};
-use epoch_machine::GrantEvent;
+use epoch_core::{Cursor, Epoch, Scope};
+use epoch_machine::{GrantEvent, GrantEventKind};
 use tokio::sync::watch;
 
 /// Events kept at most: some 20 MB, and seconds of the busiest cluster.
@@ -101,6 +101,22 @@ impl Watches {
         ring.applied = index;
         drop(ring);
         self.latest.send_replace(end_of(index));
+    }
+
+    /// Whether the entry at `index` revoked this epoch, as far as that is still known.
+    pub(crate) fn has_revoked(&self, scope: &Scope, epoch: Epoch, index: u64) -> bool {
+        let ring = self.ring();
+        let from = ring
+            .events
+            .partition_point(|event| event.cursor.index < index);
+        let of_entry = ring.events.range(from..);
+        of_entry
+            .take_while(|event| event.cursor.index == index)
+            .any(|event| {
+                event.kind == GrantEventKind::Revoked
+                    && event.epoch == epoch
+                    && *event.scope == *scope.as_str()
+            })
     }
 
     /// Begins to watch right after a cursor, or from now on.

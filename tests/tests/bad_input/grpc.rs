@@ -123,6 +123,7 @@ async fn grpc_names_and_epochs_out_of_range_are_refused() -> Result<()> {
         let revoke = RevokeRequest {
             scope: scope.clone(),
             epoch: Some(epoch),
+            ..RevokeRequest::default()
         };
         setting.check(
             "revoke",
@@ -134,6 +135,7 @@ async fn grpc_names_and_epochs_out_of_range_are_refused() -> Result<()> {
             epoch,
             session_id,
             audience: Vec::new(),
+            ..CertifyRequest::default()
         };
         setting.check(
             "certify",
@@ -147,7 +149,10 @@ async fn grpc_names_and_epochs_out_of_range_are_refused() -> Result<()> {
             ..GetRequest::default()
         };
         setting.check("get", epochs.get(get).await.map(drop), InvalidArgument);
-        let revoke = RevokeRequest { scope, epoch: None };
+        let revoke = RevokeRequest {
+            scope,
+            ..RevokeRequest::default()
+        };
         setting.check(
             "revoke",
             epochs.revoke(revoke).await.map(drop),
@@ -295,11 +300,7 @@ async fn grpc_bytes_that_are_no_message_are_refused() -> Result<()> {
             "{code:?}"
         );
     }
-    for path in [
-        "/epochd.v1.EpochService/NoSuch",
-        "/epochd.v1.TrustService/Bundle",
-        "/no.such/Thing",
-    ] {
+    for path in ["/epochd.v1.EpochService/NoSuch", "/no.such/Thing"] {
         let status = raw::call(&setting.channel()?, path, Vec::new()).await;
         let code = status.err().map(|status| status.code());
         assert_eq!(code, Some(Code::Unimplemented), "{path}");

@@ -1,7 +1,7 @@
 //! Over JSON.
 
 use anyhow::{Context as _, Result};
-use epoch_core::Reason::{InvalidArgument, NotFound, SessionExpired, TooLarge, Unimplemented};
+use epoch_core::Reason::{InvalidArgument, NotFound, SessionExpired, TooLarge};
 use serde_json::{Value, json};
 
 use crate::setting::Setting;
@@ -247,7 +247,7 @@ async fn json_session_ids_that_are_none_are_refused_without_an_echo() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_offered_yet_says_so_and_unknown_paths_are_told_apart() -> Result<()> {
+async fn what_is_out_of_bounds_and_unknown_paths_are_told_apart() -> Result<()> {
     let setting = Setting::new().await?;
     for (name, value) in [
         ("wait", json!("25h")),
@@ -259,11 +259,6 @@ async fn what_is_not_offered_yet_says_so_and_unknown_paths_are_told_apart() -> R
         setting
             .refuses("/v1/acquire", body.to_string().as_bytes(), InvalidArgument)
             .await?;
-    }
-    for path in ["/v1/bundle"] {
-        setting.refuses(path, b"{}", Unimplemented).await?;
-        let answer = setting.client.get(path, &[]).await?;
-        setting.expect(path, &answer, 501, Some(Unimplemented));
     }
     for path in [
         "/v1/nothing",

@@ -68,4 +68,11 @@ impl ClusterService for Fake {
             ..v1::StatusResponse::default()
         }))
     }
+
+    async fn audit(
+        &self,
+        _request: Request<v1::AuditRequest>,
+    ) -> Result<Response<v1::AuditResponse>, Status> {
+        Err(self.refuse(Reason::Unimplemented))
+    }
 }

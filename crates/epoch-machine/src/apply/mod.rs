@@ -7,6 +7,7 @@ mod operate;
 mod permit;
 mod record;
 mod session;
+mod trust;
 mod waits;
 
 use std::sync::Arc;
@@ -186,6 +187,11 @@ impl Applying<'_> {
                 principal,
                 limits,
             } => self.set_limits(by.as_ref(), principal, *limits),
+            Command::PutBundle { by, bundle } => self.put_bundle(by.as_ref(), bundle),
+            Command::OfferKey(offer) => self.offer_key(offer),
+            Command::RotateKeys { by, node } => self.rotate_keys(by.as_ref(), *node),
+            Command::RetireKey { by, kid } => self.retire_key(by.as_ref(), *kid),
+            Command::PutStatement { by, text } => self.put_statement(by.as_ref(), text),
             Command::RegisterKey { node, public_key } => self.register_key(*node, public_key),
         }
     }

@@ -205,7 +205,7 @@ impl Applying<'_> {
         }
     }
 
-    fn may_operate(&self, by: Option<&Principal>) -> Result<(), Refusal> {
+    pub(super) fn may_operate(&self, by: Option<&Principal>) -> Result<(), Refusal> {
         if self.state.may_operate(by) {
             Ok(())
         } else {

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use epoch_core::Reason;
+use epoch_core::{Reason, SignedBundle};
 
 use super::Bytes;
-use crate::admin::{AdminRow, Permission};
+use crate::admin::{AdminRow, Offer, Permission, Retired, StatementTopic};
 use crate::audit::AuditRecord;
 use crate::limits::Limits;
 use crate::token::Token;
@@ -16,6 +16,11 @@ const PERMISSION: u8 = 2;
 const TOKEN: u8 = 3;
 const LIMITS: u8 = 4;
 const AUDIT: u8 = 5;
+const BUNDLE: u8 = 6;
+const OFFER: u8 = 7;
+const ROTATION: u8 = 8;
+const RETIRED: u8 = 9;
+const STATEMENT: u8 = 10;
 
 impl Bytes {
     pub(super) fn admin(&mut self, row: &AdminRow) {
@@ -53,6 +58,46 @@ impl Bytes {
                 }
             }
             AdminRow::Audit(record) => self.audit(record),
+            AdminRow::Bundle(bundle) => self.bundle(bundle),
+            AdminRow::Offer(offer) => {
+                let Offer {
+                    node,
+                    key,
+                    endorsed,
+                } = offer;
+                self.tag(OFFER);
+                self.u64(*node);
+                self.raw(key.as_bytes());
+                self.tag(u8::from(*endorsed));
+            }
+            AdminRow::Rotation(node) => {
+                self.tag(ROTATION);
+                self.u64(*node);
+            }
+            AdminRow::Retired(retired) => {
+                let Retired { kid, time_ms } = retired;
+                self.tag(RETIRED);
+                self.raw(kid.as_bytes());
+                self.u64(*time_ms);
+            }
+            AdminRow::Statement { topic, text } => {
+                self.tag(STATEMENT);
+                self.tag(match topic {
+                    StatementTopic::Clock => 1,
+                    StatementTopic::MaxFuture => 2,
+                });
+                self.text(text);
+            }
+        }
+    }
+
+    fn bundle(&mut self, bundle: &SignedBundle) {
+        self.tag(BUNDLE);
+        self.text(bundle.payload());
+        self.length(bundle.signatures().len());
+        for (kid, signature) in bundle.signatures() {
+            self.raw(kid.as_bytes());
+            self.raw(signature);
         }
     }
 

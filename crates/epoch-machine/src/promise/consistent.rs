@@ -207,7 +207,12 @@ fn admin(state: &State) -> Result<(), Violation> {
     for (key, row) in state.rows.admin() {
         must(row.key() == *key, || format!("{row:?} stands at {key:?}"))?;
         match row {
-            AdminRow::SigningKey { .. } => {}
+            AdminRow::SigningKey { .. }
+            | AdminRow::Bundle(_)
+            | AdminRow::Offer(_)
+            | AdminRow::Rotation(_)
+            | AdminRow::Retired(_)
+            | AdminRow::Statement { .. } => {}
             AdminRow::Permission(_) => permissions += 1,
             AdminRow::Token(token) => {
                 tokens += 1;

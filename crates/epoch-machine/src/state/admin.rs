@@ -1,5 +1,6 @@
 //! What the rare rows say: who may do what, and what operators did.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -155,6 +156,31 @@ impl State {
         self.token(self.token_labels.get(&labelled)?)
     }
 
+    /// Principals with permissions, tokens or limits, after `after` in byte order, `limit` at most.
+    #[must_use]
+    pub fn principals(&self, after: Option<&Principal>, limit: usize) -> Vec<Principal> {
+        let permitted = self.all_permissions(None).map(|its| &its.principal);
+        let owners = self.token_labels.keys().map(|(owner, _)| owner);
+        let rows = self.rows.admin().values();
+        let limited = rows.filter_map(|row| match row {
+            AdminRow::Limits { principal, .. } => Some(principal),
+            AdminRow::SigningKey { .. }
+            | AdminRow::Permission(_)
+            | AdminRow::Token(_)
+            | AdminRow::Audit(_)
+            | AdminRow::Bundle(_)
+            | AdminRow::Offer(_)
+            | AdminRow::Rotation(_)
+            | AdminRow::Retired(_)
+            | AdminRow::Statement { .. } => None,
+        });
+        let all: BTreeSet<&Principal> = permitted.chain(owners).chain(limited).collect();
+        let later = all
+            .into_iter()
+            .filter(|who| after.is_none_or(|after| *who > after));
+        later.take(limit).cloned().collect()
+    }
+
     /// Whose token this is the hash of, if it is good at a time, in milliseconds since 1970.
     #[must_use]
     pub fn principal_of_token(&self, hash: &TokenHash, now_ms: u64) -> Option<&Principal> {
@@ -185,6 +211,22 @@ impl State {
         let last = Bound::Included(AdminKey::Audit(u64::MAX));
         let rows = self.rows.admin().range((after, last));
         let mut records: Vec<AuditRecord> = rows
+            .filter_map(|(_, row)| row.audit())
+            .take(limit.max(1).saturating_add(1))
+            .cloned()
+            .collect();
+        let next = is_more(&mut records, limit).map(|last| last.number);
+        AuditPage { records, next }
+    }
+
+    /// Audit records, newest first, those with a number below `before`, `limit` at most (0 counts as
+    /// 1). The newest 1,024 are kept.
+    #[must_use]
+    pub fn newest_audit(&self, before: Option<u64>, limit: usize) -> AuditPage {
+        let before = AdminKey::Audit(before.unwrap_or(u64::MAX));
+        let rows = self.rows.admin().range(AdminKey::Audit(0)..before);
+        let mut records: Vec<AuditRecord> = rows
+            .rev()
             .filter_map(|(_, row)| row.audit())
             .take(limit.max(1).saturating_add(1))
             .cloned()

@@ -113,6 +113,13 @@ impl State {
         state
     }
 
+    /// The current grant of a scope.
+    #[must_use]
+    pub fn held(&self, scope: &Scope) -> Option<Grant> {
+        let row = self.rows.scopes().get(scope.as_str())?;
+        self.grant(scope.clone(), row.epoch, row.held()?)
+    }
+
     /// Held scopes that begin with `prefix`, byte by byte, after `after`, `limit` at most (0 counts
     /// as 1: a page that holds nothing would have no place to continue from); with `holder`, those
     /// that it holds.
@@ -159,12 +166,12 @@ impl State {
         page
     }
 
-    /// Live sessions after `after`, `limit` at most (0 counts as 1), with where to continue; with
-    /// `holder`, its own.
+    /// The live sessions that are wanted, after `after`, `limit` at most (0 counts as 1), with where
+    /// to continue.
     #[must_use]
     pub fn list_sessions(
         &self,
-        holder: Option<&Holder>,
+        wanted: impl Fn(&SessionState) -> bool,
         after: Option<SessionKey>,
         limit: usize,
     ) -> (Vec<(SessionKey, &SessionState)>, Option<SessionKey>) {
@@ -176,7 +183,7 @@ impl State {
                 return (found, last);
             }
             last = Some(*key);
-            if holder.is_none_or(|holder| *holder == session.holder) {
+            if wanted(session) {
                 found.push((*key, session));
             }
         }

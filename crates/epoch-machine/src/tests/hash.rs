@@ -10,7 +10,7 @@ use super::machine::{
     audit_record, epoch, permission, principal, scope, signing_key, token, verbs,
 };
 use super::random::Random;
-use crate::admin::{AdminRow, Permission};
+use crate::admin::{AdminRow, Permission, StatementTopic};
 use crate::audit::{AuditAction, AuditRecord, AuditTarget};
 use crate::command::{Leadership, SessionKey, Ttl};
 use crate::hash::StateHash;
@@ -154,6 +154,45 @@ fn admin_bytes(row: &AdminRow) -> Vec<u8> {
     let bytes = match row {
         AdminRow::SigningKey { node, public_key } => {
             [&[1][..], &node.to_le_bytes(), &public_key[..]].concat()
+        }
+        AdminRow::Bundle(bundle) => {
+            let count = u32::try_from(bundle.signatures().len()).unwrap();
+            let signatures = bundle.signatures().iter();
+            let signatures =
+                signatures.map(|(kid, signature)| [&kid.as_bytes()[..], &signature[..]].concat());
+            let signatures: Vec<u8> = signatures.flatten().collect();
+            [
+                &[6][..],
+                &text(bundle.payload()),
+                &count.to_le_bytes(),
+                &signatures,
+            ]
+            .concat()
+        }
+        AdminRow::Offer(offer) => [
+            &[7][..],
+            &offer.node.to_le_bytes(),
+            offer.key.as_bytes(),
+            &[u8::from(offer.endorsed)],
+        ]
+        .concat(),
+        AdminRow::Rotation(node) => [&[8][..], &node.to_le_bytes()].concat(),
+        AdminRow::Retired(retired) => [
+            &[9][..],
+            retired.kid.as_bytes(),
+            &retired.time_ms.to_le_bytes(),
+        ]
+        .concat(),
+        AdminRow::Statement {
+            topic,
+            text: signed,
+        } => {
+            let topic = if *topic == StatementTopic::Clock {
+                1
+            } else {
+                2
+            };
+            [&[10, topic][..], &text(signed)].concat()
         }
         AdminRow::Permission(its) => [
             &[2][..],

@@ -211,7 +211,7 @@ fn actions_of_operators_survive_as_numbers() {
         assert_eq!(AuditAction::from_number(number), Some(action));
     }
     assert_eq!(AuditAction::from_number(0), None);
-    assert_eq!(AuditAction::from_number(7), None);
+    assert_eq!(AuditAction::from_number(11), None);
 }
 
 #[test]

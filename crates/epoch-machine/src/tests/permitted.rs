@@ -160,6 +160,8 @@ impl Permitted {
             | Command::RevokePermission { by, .. }
             | Command::AddToken { by, .. }
             | Command::RemoveToken { by, .. }
+            | Command::RotateKeys { by, .. }
+            | Command::RetireKey { by, .. }
             | Command::SetLimits { by, .. } => self.may_operate(by.as_ref()),
             Command::Close { .. }
             | Command::Expire { .. }
@@ -168,6 +170,9 @@ impl Permitted {
             | Command::EndDelay { .. }
             | Command::Transfer { .. }
             | Command::Release { .. }
+            | Command::PutBundle { .. }
+            | Command::OfferKey(_)
+            | Command::PutStatement { .. }
             | Command::RegisterKey { .. } => true,
         }
     }

@@ -148,6 +148,11 @@ fn command_name(command: &Command) -> &'static str {
         Command::RemoveToken { .. } => "RemoveToken",
         Command::SetLimits { .. } => "SetLimits",
         Command::RegisterKey { .. } => "RegisterKey",
+        Command::PutBundle { .. } => "PutBundle",
+        Command::OfferKey(_) => "OfferKey",
+        Command::RotateKeys { .. } => "RotateKeys",
+        Command::RetireKey { .. } => "RetireKey",
+        Command::PutStatement { .. } => "PutStatement",
     }
 }
 
@@ -226,5 +231,13 @@ fn listed(refusal: &Refusal) {
         | Refusal::WaitCancelled
         | Refusal::WaitExpired
         | Refusal::WaitLimit => {}
+        // Of bundles and keys, which scripts cannot make.
+        Refusal::BundleInvalid
+        | Refusal::BundleLimit
+        | Refusal::OfferInvalid
+        | Refusal::NodeUnknown
+        | Refusal::KeyUnknown
+        | Refusal::LastKey
+        | Refusal::StatementInvalid => {}
     }
 }

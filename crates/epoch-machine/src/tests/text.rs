@@ -138,6 +138,11 @@ impl Text {
             Outcome::TokenAdded { new } => if *new { "added" } else { "added before" }.to_owned(),
             Outcome::TokenRemoved { removed } => done("removed", *removed),
             Outcome::LimitsSet => "limited".to_owned(),
+            Outcome::BundlePut => "bundle put".to_owned(),
+            Outcome::KeyOffered => "key offered".to_owned(),
+            Outcome::RotationWanted { nodes } => format!("asked {nodes:?} for keys"),
+            Outcome::KeyRetired { retired } => done("retired", *retired),
+            Outcome::StatementPut => "statement put".to_owned(),
             Outcome::KeyRegistered { node } => format!("key of node {node} registered"),
             Outcome::Refused(refusal) => self.refusal(refusal),
         }
@@ -182,6 +187,13 @@ impl Text {
             | Refusal::EpochExhausted
             | Refusal::SessionLimit
             | Refusal::GrantLimit
+            | Refusal::BundleInvalid
+            | Refusal::BundleLimit
+            | Refusal::OfferInvalid
+            | Refusal::NodeUnknown
+            | Refusal::KeyUnknown
+            | Refusal::LastKey
+            | Refusal::StatementInvalid
             | Refusal::PermissionDenied => String::new(),
         };
         let colon = if detail.is_empty() { "" } else { ": " };

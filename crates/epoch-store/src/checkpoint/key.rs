@@ -1,7 +1,7 @@
 //! The checkpoint's keys: those of its table, and those of the rows in it.
 
 use epoch_core::RequestId;
-use epoch_machine::{AdminKey, RowChange, SessionKey};
+use epoch_machine::{AdminKey, RowChange, SessionKey, StatementTopic};
 
 use crate::codec::SnapshotRow;
 
@@ -22,6 +22,11 @@ const PERMISSION: u8 = 2;
 const TOKEN: u8 = 3;
 const LIMITS: u8 = 4;
 const AUDIT: u8 = 5;
+const BUNDLE: u8 = 6;
+const OFFER: u8 = 7;
+const ROTATION: u8 = 8;
+const RETIRED: u8 = 9;
+const STATEMENT: u8 = 10;
 
 /// The key of a chunk. Big-endian: byte order is then the order in which chunks were written.
 pub(super) fn chunk(number: u64) -> [u8; 9] {
@@ -69,6 +74,11 @@ pub(super) fn put_changed_key(bytes: &mut Vec<u8>, change: &RowChange) {
     }
 }
 
+fn put_number(bytes: &mut Vec<u8>, kind: u8, number: u64) {
+    bytes.push(kind);
+    bytes.extend_from_slice(&number.to_be_bytes());
+}
+
 fn put_admin(bytes: &mut Vec<u8>, key: &AdminKey) {
     bytes.push(ADMIN);
     match key {
@@ -87,9 +97,20 @@ fn put_admin(bytes: &mut Vec<u8>, key: &AdminKey) {
             bytes.extend_from_slice(&hash.0);
         }
         AdminKey::Limits(principal) => put_name(bytes, LIMITS, principal.as_str()),
-        AdminKey::Audit(number) => {
-            bytes.push(AUDIT);
-            bytes.extend_from_slice(&number.to_be_bytes());
+        AdminKey::Audit(number) => put_number(bytes, AUDIT, *number),
+        AdminKey::Bundle(sequence) => put_number(bytes, BUNDLE, *sequence),
+        AdminKey::Offer(node) => put_number(bytes, OFFER, *node),
+        AdminKey::Rotation(node) => put_number(bytes, ROTATION, *node),
+        AdminKey::Retired(kid) => {
+            bytes.push(RETIRED);
+            bytes.extend_from_slice(kid.as_bytes());
+        }
+        AdminKey::Statement(topic) => {
+            bytes.push(STATEMENT);
+            bytes.push(match topic {
+                StatementTopic::Clock => 1,
+                StatementTopic::MaxFuture => 2,
+            });
         }
     }
 }

@@ -12,8 +12,8 @@ use epoch_machine::{
 use epoch_proto::raft;
 use raft::snapshot_row::Row;
 
-use super::DecodeError;
 use super::parse::{fixed, public_key};
+use super::{DecodeError, trust};
 
 pub(super) fn admin_message(row: &AdminRow) -> Row {
     match row {
@@ -32,6 +32,13 @@ pub(super) fn admin_message(row: &AdminRow) -> Row {
         AdminRow::Token(token) => Row::Token(token_message(token)),
         AdminRow::Limits { principal, limits } => Row::Limits(limits_message(principal, limits)),
         AdminRow::Audit(record) => Row::Audit(audit_message(record)),
+        AdminRow::Bundle(bundle) => Row::Bundle(trust::bundle_message(bundle)),
+        AdminRow::Offer(offer) => Row::Offer(trust::offer_message(offer)),
+        AdminRow::Rotation(node) => Row::Rotation(raft::RotationRow { node: *node }),
+        AdminRow::Retired(retired) => Row::Retired(trust::retired_message(retired)),
+        AdminRow::Statement { topic, text } => {
+            Row::Statement(trust::statement_message(*topic, text))
+        }
     }
 }
 

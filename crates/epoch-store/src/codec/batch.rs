@@ -19,7 +19,7 @@ use super::parse::{
     fixed, intent, intent_message, message, present, public_key, session_id, session_key,
     session_key_message, session_ref, terms, terms_message, uuid, uuid_bytes, value, value_bytes,
 };
-use super::{DecodeError, operate};
+use super::{DecodeError, operate, trust};
 use crate::ENTRY_BYTES_MAX;
 
 /// Largest batch that a leader should make, in bytes as encoded. One entry is one message to each
@@ -251,6 +251,25 @@ fn command_message(command: &Command) -> raft::Command {
             by: principal_text(by.as_ref()),
             limits: Some(limits_message(principal, limits)),
         }),
+        Command::PutBundle { by, bundle } => Message::PutBundle(raft::PutBundle {
+            by: principal_text(by.as_ref()),
+            bundle: Some(trust::bundle_message(bundle)),
+        }),
+        Command::OfferKey(offer) => Message::OfferKey(raft::OfferKey {
+            text: offer.to_text().to_owned(),
+        }),
+        Command::RotateKeys { by, node } => Message::RotateKeys(raft::RotateKeys {
+            by: principal_text(by.as_ref()),
+            node: *node,
+        }),
+        Command::RetireKey { by, kid } => Message::RetireKey(raft::RetireKey {
+            by: principal_text(by.as_ref()),
+            kid: trust::kid_bytes(*kid),
+        }),
+        Command::PutStatement { by, text } => Message::PutStatement(raft::PutStatement {
+            by: principal_text(by.as_ref()),
+            text: text.to_string(),
+        }),
         Command::RegisterKey { node, public_key } => Message::RegisterKey(raft::RegisterKey {
             node: *node,
             public_key: Bytes::copy_from_slice(&**public_key),
@@ -334,6 +353,11 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
         Message::AddToken(add) => operate::add_token(&add)?,
         Message::RemoveToken(remove) => operate::remove_token(&remove)?,
         Message::SetLimits(set) => operate::set_limits(set)?,
+        Message::PutBundle(put) => trust::put_bundle(put)?,
+        Message::OfferKey(offer) => trust::offer_key(&offer)?,
+        Message::RotateKeys(rotate) => trust::rotate_keys(&rotate)?,
+        Message::RetireKey(retire) => trust::retire_key(&retire)?,
+        Message::PutStatement(put) => trust::put_statement(&put)?,
         Message::RegisterKey(key) => Command::RegisterKey {
             node: key.node,
             public_key: Arc::new(public_key(&key.public_key)?),

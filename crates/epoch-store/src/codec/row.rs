@@ -15,7 +15,7 @@ use super::parse::{
     fixed, intent, intent_message, message, present, session_key, session_key_message, terms,
     terms_message, uuid, uuid_bytes, value, value_bytes,
 };
-use super::{DecodeError, admin};
+use super::{DecodeError, admin, trust};
 
 /// How many rows of each kind follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +177,11 @@ pub(crate) fn decode_row(bytes: &[u8]) -> Result<SnapshotRow, DecodeError> {
             SnapshotRow::Admin(AdminRow::Limits { principal, limits })
         }
         Row::Audit(row) => SnapshotRow::Admin(admin::audit(&row)?),
+        Row::Bundle(row) => SnapshotRow::Admin(AdminRow::Bundle(trust::bundle(row)?)),
+        Row::Offer(row) => SnapshotRow::Admin(trust::offer(&row)?),
+        Row::Rotation(row) => SnapshotRow::Admin(AdminRow::Rotation(row.node)),
+        Row::Retired(row) => SnapshotRow::Admin(trust::retired(&row)?),
+        Row::Statement(row) => SnapshotRow::Admin(trust::statement(&row)?),
     })
 }
 

@@ -439,6 +439,11 @@ mod tests {
             },
             SnapshotRow::Admin(row) => match row {
                 AdminRow::SigningKey { .. } => "rare, signing key",
+                AdminRow::Bundle(_) => "rare, bundle",
+                AdminRow::Offer(_) => "rare, offered key",
+                AdminRow::Rotation(_) => "rare, rotation",
+                AdminRow::Retired(_) => "rare, retired key",
+                AdminRow::Statement { .. } => "rare, statement",
                 AdminRow::Permission(_) => "rare, permission",
                 AdminRow::Token(_) => "rare, token",
                 AdminRow::Limits { .. } => "rare, limits",

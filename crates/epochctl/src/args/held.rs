@@ -7,6 +7,22 @@ use epoch_core::{Epoch, RequestId, Scope};
 use super::secret::{InSession, Untold};
 use super::up_to_a_day;
 
+/// How a certificate is signed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Signed {
+    /// How many nodes sign the certificate, each after it has checked the grant against its own
+    /// state: up to as many as there are. One stolen node key then forges nothing, where the
+    /// resource demands as many.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "1",
+        hide_default_value = true,
+        value_parser = clap::value_parser!(u32).range(1..=9)
+    )]
+    pub(crate) signatures: u32,
+}
+
 /// What an acquire says beside its scope; `run` says the same.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Terms {
@@ -25,6 +41,8 @@ pub(crate) struct Terms {
         value_name = "TEXT"
     )]
     pub(crate) metadata: String,
+    #[command(flatten)]
+    pub(crate) signed: Signed,
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,6 +85,8 @@ pub(crate) struct Certify {
     /// A resource the certificate is for; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) audience: Vec<String>,
+    #[command(flatten)]
+    pub(crate) signed: Signed,
 }
 
 #[derive(Debug, clap::Args)]

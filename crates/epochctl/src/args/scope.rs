@@ -2,6 +2,8 @@
 
 use epoch_core::{Cursor, Epoch, Holder, Scope};
 
+use super::held::Signed;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
     /// The name of what is protected, such as reports/research-note.
@@ -11,6 +13,8 @@ pub(crate) struct Revoke {
     /// nobody holds is ended (and so is a grant that is made between look-up and revoke).
     #[arg(long)]
     pub(crate) epoch: Option<Epoch>,
+    #[command(flatten)]
+    pub(crate) signed: Signed,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use epoch_core::{Holder, OpenId};
+use epoch_core::{Holder, OpenId, Thumbprint};
 
 use super::secret::OfSession;
 use super::{positive, ttl};
@@ -52,6 +52,11 @@ pub(crate) struct SessionOpen {
     /// A UUID that makes a repeated open return the same session.
     #[arg(long, value_name = "UUID")]
     pub(crate) open_id: Option<OpenId>,
+    /// The name of the holder's own key, as `holder-key make` printed it. Certificates name it, and
+    /// a gateway demands a proof of it with each request.
+    // Some begin with a dash.
+    #[arg(long, value_name = "THUMBPRINT", allow_hyphen_values = true)]
+    pub(crate) holder_key: Option<Thumbprint>,
 }
 
 #[derive(Debug, clap::Args)]

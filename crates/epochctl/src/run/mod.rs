@@ -117,7 +117,8 @@ async fn acquire(session: &Session, command: &Run) -> Result<Grant, Error> {
     let mut request = session
         .request(&command.scope)
         .audience(&command.audience)
-        .metadata(terms.metadata.as_str());
+        .metadata(terms.metadata.as_str())
+        .signatures(terms.signed.signatures);
     if let Some(wait) = terms.wait {
         request = request.wait(wait);
     }

@@ -4,6 +4,7 @@ use epoch_core::{Reason, RequestId, Scope, SessionId};
 use epoch_machine::{Command, Grant, Outcome, Refusal, Requested, SessionKey, Terms, Wait};
 use epoch_proto::v1;
 
+use super::access::{self, About};
 use super::failure::Failure;
 use super::{Api, Result, Server, certify, forward, not_leading, parse, position, unexpected};
 use crate::node::Attached;
@@ -17,13 +18,15 @@ impl Api {
         let wait = parse::wait(request.wait.as_ref())?;
         let terms = parse::terms(request.lock_delay.as_ref(), &request.metadata)?;
         parse::audience(&request.audience)?;
+        let signatures = self.signatures(request.signatures)?;
         let line = match wait.is_zero() {
             true => Line::Calls,
             false => Line::Waits,
         };
-        if let Server::Leader(channel) = self.server_by(line)? {
-            return forward::acquire(channel, request, wait).await;
+        if let Server::Leader(leader) = self.server_by(line)? {
+            return forward::acquire(leader, request, wait).await;
         }
+        self.admit_in(access::ACQUIRE, About::Scope(&scope), &session)?;
         let acquire = Command::Acquire {
             scope: scope.clone(),
             session,
@@ -48,7 +51,7 @@ impl Api {
                 other => return Err(unexpected(&other)),
             }
         };
-        self.granted(&grant, &request.audience)
+        self.granted(&grant, &request.audience, signatures).await
     }
 
     /// Stands behind a wait until it is over. A call that is cut off here leaves the place in the
@@ -103,13 +106,18 @@ impl Api {
         })
     }
 
-    fn granted(&self, grant: &Grant, audience: &[String]) -> Result<v1::Grant> {
+    async fn granted(
+        &self,
+        grant: &Grant,
+        audience: &[String],
+        signatures: usize,
+    ) -> Result<v1::Grant> {
         Ok(v1::Grant {
             scope: grant.scope.to_string(),
             epoch: grant.epoch.get(),
             holder: grant.holder.to_string(),
             session_id: grant.session.to_string(),
-            certificate: certify::grant(&self.node, grant, audience)?,
+            certificate: certify::grant(&self.node, grant, audience, signatures).await?,
             incarnation: self.node.seed.incarnation.to_string(),
             position: Some(position(grant.position)),
         })
@@ -124,9 +132,12 @@ impl Api {
         let request_id = parse::request_id(request.request_id)?;
         let terms = parse::terms(request.lock_delay.as_ref(), &request.metadata)?;
         parse::audience(&request.audience)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::acquire_many(channel, request).await;
+        let signatures = self.signatures(request.signatures)?;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::acquire_many(leader, request).await;
         }
+        let all: Vec<_> = scopes.iter().collect();
+        self.admit_in(access::ACQUIRE_MANY, About::Scopes(&all), &session)?;
         let acquire = Command::AcquireMany {
             scopes,
             session,
@@ -151,11 +162,11 @@ impl Api {
                 other => return Err(unexpected(&other)),
             }
         };
-        let grants = grants
+        let certified = grants
             .iter()
-            .map(|grant| self.granted(grant, &request.audience));
+            .map(|grant| self.granted(grant, &request.audience, signatures));
         Ok(v1::AcquireManyResponse {
-            grants: grants.collect::<Result<_>>()?,
+            grants: futures::future::try_join_all(certified).await?,
         })
     }
 
@@ -166,9 +177,10 @@ impl Api {
         let scope = parse::scope(&request.scope)?;
         let session = parse::session_id(&request.session_id)?;
         let request_id = parse::request_id(request.request_id)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::cancel_wait(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::cancel_wait(leader, request).await;
         }
+        self.admit_in(access::CANCEL_WAIT, About::Nothing, &session)?;
         let cancel = Command::CancelWait {
             scope,
             session,
@@ -191,9 +203,10 @@ impl Api {
         let scope = parse::scope(&request.scope)?;
         let session = parse::session_id(&request.session_id)?;
         let epoch = parse::epoch(request.epoch)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::release(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::release(leader, request).await;
         }
+        self.admit_in(access::RELEASE, About::Nothing, &session)?;
         let release = Command::Release {
             scope,
             session,
@@ -213,9 +226,10 @@ impl Api {
         let session = parse::session_id(&request.session_id)?;
         let epoch = parse::epoch(request.epoch)?;
         let to = parse::session_hash(&request.to)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::transfer(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::transfer(leader, request).await;
         }
+        self.admit_in(access::TRANSFER, About::Nothing, &session)?;
         let transfer = Command::Transfer {
             scope,
             session,
@@ -234,11 +248,12 @@ impl Api {
     pub(super) async fn revoke(&self, request: v1::RevokeRequest) -> Result<v1::RevokeResponse> {
         let scope = parse::scope(&request.scope)?;
         let epoch = request.epoch.map(parse::epoch).transpose()?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::revoke(channel, request).await;
+        let signatures = self.signatures(request.signatures)?;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::revoke(leader, request).await;
         }
-        let by = None;
-        let revoked = self.propose(Command::Revoke { scope, epoch, by }).await;
+        let by = self.admit(access::REVOKE, About::Scope(&scope))?;
+        let revoked = self.propose(Command::Revoke { by, scope, epoch }).await;
         // What it says to workers is no help to an operator.
         let revoked = revoked.map_err(|failure| match failure.reason {
             Reason::EpochSuperseded => Failure {
@@ -260,7 +275,10 @@ impl Api {
                 Ok(v1::RevokeResponse {
                     scope: scope.to_string(),
                     epoch: epoch.get(),
-                    certificate: certify::holderless(&self.node, &scope, epoch, position)?,
+                    certificate: certify::holderless(
+                        &self.node, &scope, epoch, position, signatures,
+                    )
+                    .await?,
                 })
             }
             other => Err(unexpected(&other)),
@@ -272,9 +290,11 @@ impl Api {
         let session = parse::session_id(&request.session_id)?;
         let epoch = parse::epoch(request.epoch)?;
         parse::audience(&request.audience)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::certify(channel, request).await;
+        let signatures = self.signatures(request.signatures)?;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::certify(leader, request).await;
         }
+        self.admit_in(access::CERTIFY, About::Scope(&scope), &session)?;
         self.node.reads.confirm().await?;
         let grant = self
             .node
@@ -283,7 +303,7 @@ impl Api {
             .current_grant(&scope, &session, epoch)?;
         self.claimed(&grant);
         Ok(v1::CertifyResponse {
-            certificate: certify::grant(&self.node, &grant, &request.audience)?,
+            certificate: certify::grant(&self.node, &grant, &request.audience, signatures).await?,
         })
     }
 }

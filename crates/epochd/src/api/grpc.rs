@@ -5,8 +5,10 @@ use std::pin::Pin;
 use epoch_proto::v1;
 use epoch_proto::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use epoch_proto::v1::epoch_service_server::{EpochService, EpochServiceServer};
+use epoch_proto::v1::permission_service_server::{PermissionService, PermissionServiceServer};
 use epoch_proto::v1::record_service_server::{RecordService, RecordServiceServer};
 use epoch_proto::v1::session_service_server::{SessionService, SessionServiceServer};
+use epoch_proto::v1::trust_service_server::{TrustService, TrustServiceServer};
 use futures::stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
@@ -41,9 +43,21 @@ pub(crate) fn admit_peer_calls(api: &Api, routes: Routes) -> Routes {
         .add_service(
             RecordServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
         )
+        .add_service(
+            TrustServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            PermissionServiceServer::new(api.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
 }
 
 impl Api {
+    /// This, for the caller of the request, and its message.
+    fn asked<T>(&self, request: Request<T>) -> (Self, T) {
+        let (_metadata, extensions, message) = request.into_parts();
+        (self.asked_by(&extensions), message)
+    }
+
     fn answer<T>(&self, result: Result<T>) -> std::result::Result<Response<T>, Status> {
         self.counted(result)
             .map(Response::new)
@@ -93,7 +107,8 @@ impl SessionService for Api {
         &self,
         request: Request<v1::OpenRequest>,
     ) -> std::result::Result<Response<v1::Session>, Status> {
-        self.answer(Api::open(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::open(&api, message).await)
     }
 
     type KeepAliveStream =
@@ -103,10 +118,9 @@ impl SessionService for Api {
         &self,
         request: Request<Streaming<v1::KeepAliveRequest>>,
     ) -> std::result::Result<Response<Self::KeepAliveStream>, Status> {
-        let api = self.clone();
+        let (api, requests) = self.asked(request);
         // Answers come in the order of the requests: a node that passes them on counts on it.
-        let answers = request
-            .into_inner()
+        let answers = requests
             .map(|received| received.map(Keepalive::try_from))
             .ready_chunks(KEEP_ALIVES_TOGETHER_MAX)
             .map(move |received| api.clone().keep_alive_answers(received))
@@ -119,21 +133,24 @@ impl SessionService for Api {
         &self,
         request: Request<v1::CloseRequest>,
     ) -> std::result::Result<Response<v1::CloseResponse>, Status> {
-        self.answer(Api::close(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::close(&api, message).await)
     }
 
     async fn get(
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> std::result::Result<Response<v1::SessionState>, Status> {
-        self.answer(Api::get_session(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::get_session(&api, message).await)
     }
 
     async fn list(
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> std::result::Result<Response<v1::ListSessionsResponse>, Status> {
-        self.answer(Api::list_sessions(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::list_sessions(&api, message).await)
     }
 }
 
@@ -143,63 +160,72 @@ impl EpochService for Api {
         &self,
         request: Request<v1::AcquireRequest>,
     ) -> std::result::Result<Response<v1::Grant>, Status> {
-        self.answer(Api::acquire(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::acquire(&api, message).await)
     }
 
     async fn release(
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> std::result::Result<Response<v1::ReleaseResponse>, Status> {
-        self.answer(Api::release(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::release(&api, message).await)
     }
 
     async fn revoke(
         &self,
         request: Request<v1::RevokeRequest>,
     ) -> std::result::Result<Response<v1::RevokeResponse>, Status> {
-        self.answer(Api::revoke(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::revoke(&api, message).await)
     }
 
     async fn certify(
         &self,
         request: Request<v1::CertifyRequest>,
     ) -> std::result::Result<Response<v1::CertifyResponse>, Status> {
-        self.answer(Api::certify(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::certify(&api, message).await)
     }
 
     async fn get(
         &self,
         request: Request<v1::GetRequest>,
     ) -> std::result::Result<Response<v1::ScopeState>, Status> {
-        self.answer(Api::get(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::get(&api, message).await)
     }
 
     async fn list(
         &self,
         request: Request<v1::ListRequest>,
     ) -> std::result::Result<Response<v1::ListResponse>, Status> {
-        self.answer(Api::list(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::list(&api, message).await)
     }
 
     async fn acquire_many(
         &self,
         request: Request<v1::AcquireManyRequest>,
     ) -> std::result::Result<Response<v1::AcquireManyResponse>, Status> {
-        self.answer(Api::acquire_many(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::acquire_many(&api, message).await)
     }
 
     async fn cancel_wait(
         &self,
         request: Request<v1::CancelWaitRequest>,
     ) -> std::result::Result<Response<v1::CancelWaitResponse>, Status> {
-        self.answer(Api::cancel_wait(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::cancel_wait(&api, message).await)
     }
 
     async fn transfer(
         &self,
         request: Request<v1::TransferRequest>,
     ) -> std::result::Result<Response<v1::TransferResponse>, Status> {
-        self.answer(Api::transfer(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::transfer(&api, message).await)
     }
 
     type WatchStream =
@@ -209,12 +235,13 @@ impl EpochService for Api {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> std::result::Result<Response<Self::WatchStream>, Status> {
-        let api = self.clone();
-        let watch = Api::watch(self, &request.into_inner()).map(|answers| {
-            let answers = answers.map(move |said| api.counted(said).map_err(Status::from));
+        let (api, message) = self.asked(request);
+        let counting = api.clone();
+        let watch = Api::watch(&api, message).await.map(|answers| {
+            let answers = answers.map(move |said| counting.counted(said).map_err(Status::from));
             Box::pin(answers) as Self::WatchStream
         });
-        self.answer(watch)
+        api.answer(watch)
     }
 }
 
@@ -224,21 +251,24 @@ impl RecordService for Api {
         &self,
         request: Request<v1::PutRecordRequest>,
     ) -> std::result::Result<Response<v1::PutRecordResponse>, Status> {
-        self.answer(Api::put_record(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::put_record(&api, message).await)
     }
 
     async fn get(
         &self,
         request: Request<v1::GetRecordRequest>,
     ) -> std::result::Result<Response<v1::Record>, Status> {
-        self.answer(Api::get_record(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::get_record(&api, message).await)
     }
 
     async fn delete(
         &self,
         request: Request<v1::DeleteRecordRequest>,
     ) -> std::result::Result<Response<v1::DeleteRecordResponse>, Status> {
-        self.answer(Api::delete_record(self, request.into_inner()).await)
+        let (api, message) = self.asked(request);
+        api.answer(Api::delete_record(&api, message).await)
     }
 }
 
@@ -246,8 +276,119 @@ impl RecordService for Api {
 impl ClusterService for Api {
     async fn status(
         &self,
-        _request: Request<v1::StatusRequest>,
+        request: Request<v1::StatusRequest>,
     ) -> std::result::Result<Response<v1::StatusResponse>, Status> {
-        Ok(Response::new(Api::status(self)))
+        let (api, _message) = self.asked(request);
+        api.answer(Api::status(&api).await)
+    }
+
+    async fn audit(
+        &self,
+        request: Request<v1::AuditRequest>,
+    ) -> std::result::Result<Response<v1::AuditResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::audit(&api, message).await)
+    }
+}
+
+#[tonic::async_trait]
+impl TrustService for Api {
+    async fn bundle(
+        &self,
+        request: Request<v1::BundleRequest>,
+    ) -> std::result::Result<Response<v1::BundleResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::bundle(&api, message).await)
+    }
+
+    async fn keys(
+        &self,
+        request: Request<v1::KeysRequest>,
+    ) -> std::result::Result<Response<v1::KeysResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::keys(&api, message).await)
+    }
+
+    async fn rotate(
+        &self,
+        request: Request<v1::RotateRequest>,
+    ) -> std::result::Result<Response<v1::RotateResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::rotate(&api, message).await)
+    }
+
+    async fn retire(
+        &self,
+        request: Request<v1::RetireRequest>,
+    ) -> std::result::Result<Response<v1::RetireResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::retire(&api, message).await)
+    }
+
+    async fn put_bundle(
+        &self,
+        request: Request<v1::PutBundleRequest>,
+    ) -> std::result::Result<Response<v1::PutBundleResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::put_bundle(&api, message).await)
+    }
+
+    async fn put_statement(
+        &self,
+        request: Request<v1::PutStatementRequest>,
+    ) -> std::result::Result<Response<v1::PutStatementResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::put_statement(&api, message).await)
+    }
+}
+
+#[tonic::async_trait]
+impl PermissionService for Api {
+    async fn grant(
+        &self,
+        request: Request<v1::GrantPermissionRequest>,
+    ) -> std::result::Result<Response<v1::GrantPermissionResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::grant_permission(&api, message).await)
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokePermissionRequest>,
+    ) -> std::result::Result<Response<v1::RevokePermissionResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::revoke_permission(&api, message).await)
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListPermissionsRequest>,
+    ) -> std::result::Result<Response<v1::ListPermissionsResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::list_permissions(&api, message).await)
+    }
+
+    async fn add_token(
+        &self,
+        request: Request<v1::AddTokenRequest>,
+    ) -> std::result::Result<Response<v1::AddTokenResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::add_token(&api, message).await)
+    }
+
+    async fn remove_token(
+        &self,
+        request: Request<v1::RemoveTokenRequest>,
+    ) -> std::result::Result<Response<v1::RemoveTokenResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::remove_token(&api, message).await)
+    }
+
+    async fn set_limits(
+        &self,
+        request: Request<v1::SetLimitsRequest>,
+    ) -> std::result::Result<Response<v1::SetLimitsResponse>, Status> {
+        let (api, message) = self.asked(request);
+        api.answer(Api::set_limits(&api, message).await)
     }
 }

@@ -2,7 +2,8 @@
 
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -12,19 +13,15 @@ use epoch_proto::v1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::access::{self, About};
 use super::body::Body;
+use super::credential::Credential;
 use super::failure::Failure;
 use super::{Api, Result};
+use crate::tls::TlsIdentity;
 
 /// Names the leader's client address in every answer.
 const LEADER_HEADER: HeaderName = HeaderName::from_static("epochd-leader");
-/// How long a resource may keep the key set, in seconds: the time after which a new key may sign.
-const JWKS_MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=600");
-
-/// What later versions offer here: refused as such, so that a client can tell it from a typing
-/// error.
-const LATER: &[&str] = &["/v1/bundle"];
-
 /// The JSON surface, to be merged with the gRPC routes; `layered` gets all of them.
 pub(crate) fn router(api: Api, grpc: Router) -> Router {
     let json = Router::new()
@@ -45,6 +42,18 @@ pub(crate) fn router(api: Api, grpc: Router) -> Router {
             "/v1/record",
             get(record).put(put_record).delete(delete_record),
         )
+        .route("/v1/bundle", get(bundle).post(put_bundle))
+        .route("/v1/keys", get(keys))
+        .route("/v1/keys/rotate", post(rotate))
+        .route("/v1/keys/retire", post(retire))
+        .route("/v1/statement", post(put_statement))
+        .route("/v1/permissions", get(list_permissions))
+        .route("/v1/permissions/grant", post(grant_permission))
+        .route("/v1/permissions/revoke", post(revoke_permission))
+        .route("/v1/tokens/add", post(add_token))
+        .route("/v1/tokens/remove", post(remove_token))
+        .route("/v1/limits", post(set_limits))
+        .route("/v1/audit", get(audit))
         .route("/v1/cluster", get(cluster))
         .route("/.well-known/jwks.json", get(jwks))
         .route("/livez", get(|| async { "ok" }))
@@ -53,7 +62,53 @@ pub(crate) fn router(api: Api, grpc: Router) -> Router {
         .with_state(api.clone());
     json.merge(grpc)
         .fallback(no_such_path)
+        .layer(middleware::from_fn(identify_client))
         .layer(middleware::from_fn_with_state(api, name_leader))
+}
+
+/// What the admin listener serves.
+pub(crate) fn admin_router(api: Api) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(api)
+        .layer(middleware::from_fn(identify_client))
+}
+
+async fn metrics(api: Api) -> Response {
+    match api.counted(api.admit(access::METRICS, About::Nothing)) {
+        Ok(_operator) => api.node.metrics.render().into_response(),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Puts what a client shows of itself beside its request.
+async fn identify_client(mut request: Request, next: Next) -> Response {
+    let uris = request.extensions().get::<TlsIdentity>();
+    let uris = uris
+        .map(|identity| identity.uris.clone())
+        .unwrap_or_default();
+    let credential = Credential::of_client(request.headers(), &uris);
+    request.extensions_mut().insert(credential);
+    next.run(request).await
+}
+
+/// Puts what another node says of a caller beside the request that it passes on.
+pub(crate) async fn identify_by_peer(mut request: Request, next: Next) -> Response {
+    let credential = Credential::of_peer(request.headers());
+    request.extensions_mut().insert(credential);
+    next.run(request).await
+}
+
+/// The calls, for whoever makes the request.
+impl FromRequestParts<Self> for Api {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        api: &Self,
+    ) -> std::result::Result<Self, Self::Rejection> {
+        Ok(api.asked_by(&parts.extensions))
+    }
 }
 
 async fn name_leader(State(api): State<Api>, request: Request, next: Next) -> Response {
@@ -75,9 +130,7 @@ fn is_grpc(request: &Request) -> bool {
 
 async fn no_such_path(request: Request) -> Response {
     let path = request.uri().path();
-    let failure = if LATER.iter().any(|later| path.starts_with(later)) {
-        Failure::unimplemented(path)
-    } else if is_grpc(&request) {
+    let failure = if is_grpc(&request) {
         Failure::unimplemented(&format!("the method {path}"))
     } else {
         Failure::new(Reason::NotFound, format_args!("there is no {path}"))
@@ -158,7 +211,7 @@ impl Api {
 
 macro_rules! calls {
     ($($handler:ident => $call:ident;)*) => {
-        $(async fn $handler(State(api): State<Api>, body: Body) -> Response {
+        $(async fn $handler(api: Api, body: Body) -> Response {
             let result = match parse(body) {
                 Ok(request) => api.$call(request).await,
                 Err(failure) => Err(failure),
@@ -177,6 +230,15 @@ calls! {
     transfer => transfer;
     certify => certify;
     revoke => revoke;
+    put_bundle => put_bundle;
+    rotate => rotate;
+    retire => retire;
+    put_statement => put_statement;
+    grant_permission => grant_permission;
+    revoke_permission => revoke_permission;
+    add_token => add_token;
+    remove_token => remove_token;
+    set_limits => set_limits;
 }
 
 /// The body of a keepalive, which may be empty: the session is in the path.
@@ -187,7 +249,7 @@ struct KeepAliveBody {
     progress: Option<u64>,
 }
 
-async fn keep_alive(State(api): State<Api>, path: IdPath, body: Body) -> Response {
+async fn keep_alive(api: Api, path: IdPath, body: Body) -> Response {
     let body = Body(body.0.map(|body| match body.is_empty() {
         true => "{}".into(),
         false => body,
@@ -213,12 +275,7 @@ struct SessionQuery {
     page: Option<String>,
 }
 
-async fn session(
-    State(api): State<Api>,
-    path: IdPath,
-    uri: Uri,
-    query: Query_<SessionQuery>,
-) -> Response {
+async fn session(api: Api, path: IdPath, uri: Uri, query: Query_<SessionQuery>) -> Response {
     let parsed = parse_id(path).and_then(|id| {
         check_query(&uri)?;
         Ok((id, parse_query(query)?))
@@ -239,7 +296,7 @@ async fn session(
 
 /// A record's scope is in the query, as it is when it is read; what is written is in the body.
 async fn put_record(
-    State(api): State<Api>,
+    api: Api,
     uri: Uri,
     query: Query_<v1::GetRecordRequest>,
     body: Body,
@@ -255,7 +312,7 @@ async fn put_record(
 }
 
 async fn delete_record(
-    State(api): State<Api>,
+    api: Api,
     uri: Uri,
     query: Query_<v1::GetRecordRequest>,
     body: Body,
@@ -294,7 +351,7 @@ fn in_scope<T: DeserializeOwned>(
     Ok(request)
 }
 
-async fn close(State(api): State<Api>, path: IdPath) -> Response {
+async fn close(api: Api, path: IdPath) -> Response {
     let result = match parse_id(path) {
         Ok(session_id) => api.close(v1::CloseRequest { session_id }).await,
         Err(failure) => Err(failure),
@@ -308,7 +365,7 @@ type Query_<T> = std::result::Result<Query<T>, QueryRejection>;
 macro_rules! reads {
     ($($handler:ident => $call:ident, $request:ident;)*) => {
         $(async fn $handler(
-            State(api): State<Api>,
+            api: Api,
             uri: Uri,
             query: Query_<v1::$request>,
         ) -> Response {
@@ -326,12 +383,19 @@ reads! {
     scopes => list, ListRequest;
     list_sessions => list_sessions, ListSessionsRequest;
     record => get_record, GetRecordRequest;
+    keys => keys, KeysRequest;
+    list_permissions => list_permissions, ListPermissionsRequest;
+    audit => audit, AuditRequest;
 }
 
 /// One JSON object a line, as they come; a refusal is the last line, as `{"error": …}`.
-async fn watch(State(api): State<Api>, uri: Uri, query: Query_<v1::WatchRequest>) -> Response {
+async fn watch(api: Api, uri: Uri, query: Query_<v1::WatchRequest>) -> Response {
     let request = check_query(&uri).and_then(|()| parse_query(query));
-    let said = match api.counted(request.and_then(|request| api.watch(&request))) {
+    let said = match request {
+        Ok(request) => api.watch(request).await,
+        Err(failure) => Err(failure),
+    };
+    let said = match api.counted(said) {
         Ok(said) => said,
         Err(failure) => return failure.into_response(),
     };
@@ -353,19 +417,38 @@ async fn watch(State(api): State<Api>, uri: Uri, query: Query_<v1::WatchRequest>
     response
 }
 
-async fn cluster(State(api): State<Api>) -> Response {
-    axum::Json(api.status()).into_response()
+async fn cluster(api: Api) -> Response {
+    let status = api.status().await;
+    api.json(status)
 }
 
-async fn jwks(State(api): State<Api>) -> Response {
-    let mut response = axum::Json(api.jwks()).into_response();
-    response
-        .headers_mut()
-        .insert(header::CACHE_CONTROL, JWKS_MAX_AGE);
+async fn bundle(api: Api, uri: Uri, query: Query_<v1::BundleRequest>) -> Response {
+    let answer = match check_query(&uri).and_then(|()| parse_query(query)) {
+        Ok(request) => api.bundle(request).await,
+        Err(failure) => Err(failure),
+    };
+    let fresh_s = api.key_set_fresh_s();
+    cached(api.json(answer), fresh_s)
+}
+
+async fn jwks(api: Api) -> Response {
+    let fresh_s = api.key_set_fresh_s();
+    cached(axum::Json(api.jwks()).into_response(), fresh_s)
+}
+
+/// An answer that caches may keep for so many seconds; a refusal they may not.
+fn cached(mut response: Response, fresh_s: u64) -> Response {
+    let kept = match response.status().is_success() {
+        true => HeaderValue::try_from(format!("public, max-age={fresh_s}")),
+        false => Ok(HeaderValue::from_static("no-store")),
+    };
+    if let Ok(kept) = kept {
+        response.headers_mut().insert(header::CACHE_CONTROL, kept);
+    }
     response
 }
 
-async fn ready(State(api): State<Api>) -> Response {
+async fn ready(api: Api) -> Response {
     if api.node.is_ready() {
         "ok".into_response()
     } else {

@@ -1,7 +1,9 @@
 //! The public API: one implementation, reached over gRPC and JSON, on any node.
 
+mod access;
 mod body;
 mod certify;
+mod credential;
 mod failure;
 mod forward;
 mod grants;
@@ -9,22 +11,25 @@ mod grpc;
 mod http;
 mod page;
 mod parse;
+mod permissions;
 mod reads;
 mod records;
 mod sessions;
+mod trust;
 mod watches;
 
 use std::sync::Arc;
 
+use axum::http::Extensions;
 use epoch_core::Reason;
 use epoch_machine::{Command, Outcome};
 use epoch_proto::v1;
-use tonic::transport::Channel;
-
 pub(crate) use grpc::{admit_peer_calls, public_routes};
-pub(crate) use http::router;
+pub(crate) use http::{admin_router, identify_by_peer, router};
 
+use self::credential::Credential;
 use self::failure::Failure;
+use self::forward::Leader;
 use crate::node::Node;
 use crate::raft::Line;
 
@@ -40,19 +45,33 @@ pub(crate) enum Origin {
 /// Who answers a call.
 enum Server {
     Here,
-    Leader(Channel),
+    Leader(Leader),
 }
 
-/// The calls, on this node.
+/// The calls, on this node, by one caller.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     node: Arc<Node>,
     origin: Origin,
+    credential: Credential,
 }
 
 impl Api {
     pub(crate) fn new(node: Arc<Node>, origin: Origin) -> Self {
-        Self { node, origin }
+        Self {
+            node,
+            origin,
+            credential: Credential::None,
+        }
+    }
+
+    /// For the caller of a request, as its credential was put beside it when it came in.
+    fn asked_by(&self, extensions: &Extensions) -> Self {
+        Self {
+            node: Arc::clone(&self.node),
+            origin: self.origin,
+            credential: extensions.get().cloned().unwrap_or_default(),
+        }
     }
 
     /// This node if it serves as the leader, else the leader as far as this node knows.
@@ -73,9 +92,11 @@ impl Api {
             return Err(no_leader("no leader is known"));
         };
         let channel = self.node.consensus.channel(leader, &addresses.peer, line);
-        channel
-            .map(Server::Leader)
-            .map_err(|_address| no_leader("the leader's address is not one"))
+        let channel = channel.map_err(|_address| no_leader("the leader's address is not one"))?;
+        Ok(Server::Leader(Leader {
+            channel,
+            credential: self.credential.clone(),
+        }))
     }
 
     /// The client address of the leader, to be named in every answer.

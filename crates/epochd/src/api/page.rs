@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use epoch_core::{RequestId, Scope};
+use epoch_core::{Principal, RequestId, Scope};
 use epoch_machine::{SessionKey, SessionPlace};
 
 use super::Result;
@@ -53,6 +53,22 @@ pub(super) fn session_place(page: &str) -> Result<SessionPlace> {
     };
     let scope = Scope::parse(scope).map_err(|_not_a_scope| refused())?;
     Ok(SessionPlace::Grant(request_id, scope))
+}
+
+pub(super) fn of_principal(principal: &Principal) -> String {
+    encode(principal.as_str())
+}
+
+pub(super) fn principal(page: &str) -> Result<Principal> {
+    Principal::parse(&decode(page)?).map_err(|_not_one| refused())
+}
+
+pub(super) fn of_number(number: u64) -> String {
+    encode(&number.to_string())
+}
+
+pub(super) fn number(page: &str) -> Result<u64> {
+    decode(page)?.parse().map_err(|_not_a_number| refused())
 }
 
 fn encode(text: &str) -> String {

@@ -1,11 +1,14 @@
 //! Requests into values that are always valid; every error names its field.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use epoch_core::{
-    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Cursor, Epoch, GrantsDigest, Holder, IntentId, OpenId,
-    RequestId, Scope, SessionHash, SessionId,
+    AUDIENCE_BYTES_MAX, AUDIENCES_MAX, Cursor, Epoch, GrantsDigest, Holder, IntentId, KeyId,
+    OpenId, Principal, RequestId, Scope, SessionHash, SessionId, Thumbprint,
 };
 use epoch_machine::{
-    LockDelay, Metadata, SCOPES_MAX, Scopes, ScopesError, Terms, Ttl, Value, Wait,
+    LockDelay, Metadata, Prefix, SCOPES_MAX, Scopes, ScopesError, Terms, TokenHash, TokenLabel,
+    Ttl, Value, Verb, Verbs, VerbsError, Wait,
 };
 use epoch_proto::duration;
 
@@ -13,6 +16,8 @@ use super::failure::Failure;
 
 /// All audiences of one request as JSON, in bytes: a certificate with them always fits.
 const AUDIENCES_JSON_BYTES_MAX: usize = 2 << 10;
+/// Longest life of a token, in milliseconds.
+const TOKEN_LIFE_MS_MAX: u64 = 366 * 24 * 3_600_000;
 /// Rows of one List when the caller does not say.
 const LIST_LIMIT_DEFAULT: usize = 100;
 /// Rows of one List at most.
@@ -36,6 +41,60 @@ pub(super) fn session_id(text: &str) -> Result<SessionId, Failure> {
 pub(super) fn open_id(text: &str) -> Result<OpenId, Failure> {
     text.parse()
         .map_err(|error| Failure::field("open_id", error))
+}
+
+pub(super) fn holder_key(text: Option<&str>) -> Result<Option<Thumbprint>, Failure> {
+    let parse = |text: &str| {
+        text.parse()
+            .map_err(|error| Failure::field("holder_key", error))
+    };
+    text.map(parse).transpose()
+}
+
+pub(super) fn principal(text: &str) -> Result<Principal, Failure> {
+    Principal::parse(text).map_err(|error| Failure::field("principal", error))
+}
+
+pub(super) fn permission_prefix(text: &str) -> Result<Prefix, Failure> {
+    Prefix::parse(text).map_err(|error| Failure::field("prefix", error))
+}
+
+pub(super) fn verbs(names: &[String]) -> Result<Verbs, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::field("verbs", why);
+    let parse = |name: &String| {
+        Verb::parse(name).ok_or_else(|| refused(&format_args!("{name:?} is none; {VerbsError}")))
+    };
+    let verbs = names.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    Verbs::new(verbs).map_err(|error| refused(&error))
+}
+
+pub(super) fn token_label(text: &str) -> Result<TokenLabel, Failure> {
+    TokenLabel::parse(text).map_err(|error| Failure::field("label", error))
+}
+
+/// Never the token itself: that one is for its bearer alone.
+pub(super) fn token_hash(text: &str) -> Result<TokenHash, Failure> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(TokenHash)
+        .ok_or_else(|| {
+            let form = "it is not a SHA-256 as base64url without padding; send the token's hash, \
+                        never the token";
+            Failure::field("hash", form)
+        })
+}
+
+/// `None` for a token that does not end by itself.
+pub(super) fn token_life_ms(ttl: Option<&prost_types::Duration>) -> Result<Option<u64>, Failure> {
+    let Some(ttl) = ttl else { return Ok(None) };
+    let ms = duration::to_ms(ttl).filter(|ms| (1_000..=TOKEN_LIFE_MS_MAX).contains(ms));
+    ms.map(Some)
+        .ok_or_else(|| Failure::field("ttl", "it must be whole milliseconds, from 1 s to 366 days"))
+}
+
+pub(super) fn kid(text: &str) -> Result<KeyId, Failure> {
+    text.parse().map_err(|error| Failure::field("kid", error))
 }
 
 pub(super) fn epoch(value: u64) -> Result<Epoch, Failure> {

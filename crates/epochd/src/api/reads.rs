@@ -1,18 +1,20 @@
 //! What anyone may ask of scopes and of the cluster.
 
-use epoch_core::{Cursor, NodeId, VerifyingKey};
+use epoch_core::{Cursor, NodeId};
 use epoch_machine::ScopeState;
 use epoch_proto::v1;
 
+use super::access::{self, About};
 use super::{Api, Result, Server, forward, page, parse, position};
 
 impl Api {
     pub(super) async fn get(&self, request: v1::GetRequest) -> Result<v1::ScopeState> {
         let scope = parse::scope(&request.scope)?;
         let queue_limit = parse::queue_limit(request.queue_limit)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::get(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::get(leader, request).await;
         }
+        self.admit(access::GET, About::Scope(&scope))?;
         self.node.reads.confirm().await?;
         let state = self.node.state.read().scope(&scope, queue_limit);
         Ok(scope_state(state))
@@ -23,9 +25,10 @@ impl Api {
         let holder = parse::optional_holder(&request.holder)?;
         let limit = parse::limit(request.limit)?;
         let after = request.page.as_deref().map(page::scope).transpose()?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::list(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::list(leader, request).await;
         }
+        self.admit(access::LIST, About::Prefix(prefix))?;
         self.node.reads.confirm().await?;
         // Before the scopes are read: what happens in between is told twice rather than never.
         let index = self.node.consensus.view_now().applied;
@@ -43,7 +46,8 @@ impl Api {
     }
 
     /// Answered by the node asked, so that an operator sees each node's own view.
-    pub(super) fn status(&self) -> v1::StatusResponse {
+    pub(super) async fn status(&self) -> Result<v1::StatusResponse> {
+        self.admit_here(access::STATUS, About::Nothing).await?;
         let view = self.node.consensus.view_now();
         let role = |id: NodeId, voter: bool| match (view.leader == Some(id), voter) {
             (true, _) => "leader",
@@ -57,7 +61,7 @@ impl Api {
             admin: member.addresses.admin.clone(),
             role: role(*id, member.voter).to_owned(),
         });
-        v1::StatusResponse {
+        Ok(v1::StatusResponse {
             cluster_id: self.node.seed.cluster_id.to_string(),
             incarnation: self.node.seed.incarnation.to_string(),
             term: view.term,
@@ -65,16 +69,7 @@ impl Api {
             applied: view.applied,
             nodes: nodes.collect(),
             node: self.node.id,
-        }
-    }
-
-    /// The public keys of all nodes, as this node has applied them.
-    pub(super) fn jwks(&self) -> serde_json::Value {
-        let mut keys = epoch_core::KeySet::default();
-        for (_, key) in self.node.state.read().keys() {
-            keys.insert(VerifyingKey::new(*key));
-        }
-        keys.to_jwks()
+        })
     }
 }
 

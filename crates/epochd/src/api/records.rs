@@ -1,9 +1,22 @@
 //! Records: one small value a scope, written by its current grant only.
 
+use epoch_core::{Epoch, Scope, SessionId};
 use epoch_machine::{Command, IntentDigest, Outcome, Value};
 use epoch_proto::v1;
 
+use super::access::{self, About, Call};
 use super::{Api, Result, Server, forward, parse, unexpected};
+
+/// What is to be written.
+struct Write {
+    scope: Scope,
+    session: SessionId,
+    epoch: Epoch,
+    /// `None` removes it.
+    value: Option<Value>,
+    expected_revision: Option<u64>,
+    intent: Option<IntentDigest>,
+}
 
 /// What a record's write came to.
 struct Written {
@@ -26,10 +39,10 @@ impl Api {
             request.expected_revision,
             request.intent_id.as_deref(),
         )?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::put_record(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::put_record(leader, request).await;
         }
-        let written = self.write_record(write).await?;
+        let written = self.write_record(access::PUT_RECORD, write).await?;
         Ok(v1::PutRecordResponse {
             revision: written.revision,
             replayed: written.replayed,
@@ -48,10 +61,10 @@ impl Api {
             request.expected_revision,
             request.intent_id.as_deref(),
         )?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::delete_record(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::delete_record(leader, request).await;
         }
-        let written = self.write_record(write).await?;
+        let written = self.write_record(access::DELETE_RECORD, write).await?;
         Ok(v1::DeleteRecordResponse {
             revision: written.revision,
             deleted: written.had_effect,
@@ -59,17 +72,32 @@ impl Api {
         })
     }
 
-    async fn write_record(&self, write: Command) -> Result<Written> {
-        if let Command::WriteRecord {
+    async fn write_record(&self, call: Call, write: Write) -> Result<Written> {
+        let Write {
             scope,
             session,
             epoch,
-            ..
-        } = &write
-            && let Ok(grant) = self.node.state.read().current_grant(scope, session, *epoch)
-        {
+            value,
+            expected_revision,
+            intent,
+        } = write;
+        self.admit_in(call, About::Scope(&scope), &session)?;
+        let current = self
+            .node
+            .state
+            .read()
+            .current_grant(&scope, &session, epoch);
+        if let Ok(grant) = current {
             self.claimed(&grant);
         }
+        let write = Command::WriteRecord {
+            scope,
+            session,
+            epoch,
+            value,
+            expected_revision,
+            intent,
+        };
         match self.propose(write).await? {
             Outcome::RecordWritten {
                 revision,
@@ -86,9 +114,10 @@ impl Api {
 
     pub(super) async fn get_record(&self, request: v1::GetRecordRequest) -> Result<v1::Record> {
         let scope = parse::scope(&request.scope)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::get_record(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::get_record(leader, request).await;
         }
+        self.admit(access::GET_RECORD, About::Scope(&scope))?;
         self.node.reads.confirm().await?;
         let state = self.node.state.read();
         let record = state.record(&scope);
@@ -115,9 +144,9 @@ fn write(
     value: Option<Value>,
     expected_revision: Option<u64>,
     intent_id: Option<&str>,
-) -> Result<Command> {
+) -> Result<Write> {
     let intent_id = intent_id.map(parse::intent_id).transpose()?;
-    Ok(Command::WriteRecord {
+    Ok(Write {
         scope: parse::scope(scope)?,
         session: parse::session_id(session_id)?,
         epoch: parse::epoch(epoch)?,

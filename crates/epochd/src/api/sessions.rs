@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use epoch_core::{GrantsDigest, OpenId, Reason, SessionId};
+use epoch_core::{GrantsDigest, OpenId, Principal, Reason, SessionId};
 use epoch_machine::{
     Command, Leadership, Outcome, Refusal, SessionItem, SessionKey, SessionState, State, Ttl,
 };
 use epoch_proto::{duration, v1};
 use uuid::Uuid;
 
+use super::access::{self, About, Call};
 use super::failure::Failure;
 use super::{Api, Result, Server, forward, not_leading, page, parse, position, unexpected};
 use crate::clock;
@@ -19,25 +20,27 @@ impl Api {
         let holder = parse::holder(&request.holder)?;
         let ttl = parse::ttl(request.ttl.as_ref())?;
         let stall_limit = parse::stall_limit(request.stall_limit.as_ref())?;
+        let holder_key = parse::holder_key(request.holder_key.as_deref())?;
         let open_id = match &request.open_id {
             Some(text) => parse::open_id(text)?,
             None => OpenId(Uuid::new_v4()),
         };
         let arrived = clock::boot();
-        if let Server::Leader(channel) = self.server()? {
+        if let Server::Leader(leader) = self.server()? {
             let request = v1::OpenRequest {
                 open_id: Some(open_id.to_string()),
                 ..request
             };
-            return forward::open(channel, request).await;
+            return forward::open(leader, request).await;
         }
+        let principal = self.admit(access::OPEN, About::Holder(&holder))?;
         let open = Command::Open {
             open_id,
+            principal,
             holder,
             ttl,
             stall_limit,
-            principal: None,
-            holder_key: None,
+            holder_key: holder_key.map(|key| *key.as_bytes()),
         };
         let opened = self.propose(open).await?;
         let Outcome::Opened {
@@ -62,6 +65,7 @@ impl Api {
             holder: holder.to_string(),
             session: session.hash().to_string(),
             stall_limit: stall_limit.map(duration_of),
+            holder_key: holder_key.map(|key| key.to_string()),
         })
     }
 
@@ -85,12 +89,16 @@ impl Api {
         let refused = |failure: Failure| keepalives.iter().map(|_| Err(failure.clone())).collect();
         match self.server() {
             Ok(Server::Here) => {}
-            Ok(Server::Leader(channel)) => {
+            Ok(Server::Leader(leader)) => {
                 let requests = keepalives.into_iter().map(|keepalive| keepalive.request);
-                return forward::keep_alives(channel, requests).await;
+                return forward::keep_alives(leader, requests).await;
             }
             Err(failure) => return refused(failure),
         }
+        let principal = match self.admit(access::KEEP_ALIVE, About::Nothing) {
+            Ok(principal) => principal,
+            Err(failure) => return refused(failure),
+        };
         let leadership = match self.node.keepalives.confirm().await {
             Ok(leadership) => leadership,
             Err(error) => return refused(error.into()),
@@ -107,6 +115,7 @@ impl Api {
                     request,
                 } = keepalive;
                 let progress = request.progress;
+                own(&state, principal.as_ref(), &id)?;
                 let session = renew(&state, &mut leases, leadership, id, progress, arrived)?;
                 let grants_differ = grants.map(|grants| grants != session.digest());
                 if grants_differ == Some(false) {
@@ -125,8 +134,12 @@ impl Api {
 
     pub(super) async fn close(&self, request: v1::CloseRequest) -> Result<v1::CloseResponse> {
         let session = parse::session_id(&request.session_id)?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::close(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::close(leader, request).await;
+        }
+        let principal = self.admit(access::CLOSE, About::Nothing)?;
+        if own(&self.node.state.read(), principal.as_ref(), &session).is_err() {
+            return Ok(v1::CloseResponse { closed: false });
         }
         match self.propose(Command::Close { session }).await? {
             Outcome::Closed { closed, .. } => Ok(v1::CloseResponse { closed }),
@@ -145,9 +158,10 @@ impl Api {
             .as_deref()
             .map(page::session_place)
             .transpose()?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::get_session(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::get_session(leader, request).await;
         }
+        self.admit_in(access::GET_SESSION, About::Nothing, &id)?;
         self.node.reads.confirm().await?;
         let state = self.node.state.read();
         let session = state.session(&id).ok_or(Refusal::SessionExpired)?;
@@ -197,12 +211,21 @@ impl Api {
         let holder = parse::optional_holder(&request.holder)?;
         let limit = parse::limit(request.limit)?;
         let after = request.page.as_deref().map(page::session_key).transpose()?;
-        if let Server::Leader(channel) = self.server()? {
-            return forward::list_sessions(channel, request).await;
+        if let Server::Leader(leader) = self.server()? {
+            return forward::list_sessions(leader, request).await;
         }
+        let principal = self.admit(access::LIST_SESSIONS, About::Nothing)?;
         self.node.reads.confirm().await?;
         let state = self.node.state.read();
-        let (sessions, next) = state.list_sessions(holder.as_ref(), after, limit);
+        // Others' sessions are an operator's to see.
+        let own = principal.filter(|who| !state.may_operate(Some(who)));
+        let wanted = |session: &SessionState| {
+            holder
+                .as_ref()
+                .is_none_or(|holder| *holder == session.holder)
+                && (own.is_none() || session.principal == own)
+        };
+        let (sessions, next) = state.list_sessions(wanted, after, limit);
         let sessions = sessions
             .into_iter()
             .map(|(key, session)| self.summary(key, session));
@@ -228,6 +251,24 @@ impl Api {
         let left = self.node.leases().left(key, clock::boot())?;
         let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         Some(duration::from_ms(ms))
+    }
+}
+
+impl Api {
+    /// As [`admit`](Self::admit), for a call in a session.
+    pub(super) fn admit_in(&self, call: Call, about: About<'_>, session: &SessionId) -> Result<()> {
+        let principal = self.admit(call, about)?;
+        own(&self.node.state.read(), principal.as_ref(), session)
+    }
+}
+
+/// Another principal's session is none to the caller.
+fn own(state: &State, principal: Option<&Principal>, session: &SessionId) -> Result<()> {
+    let anothers =
+        |session: &SessionState| principal.is_some() && session.principal.as_ref() != principal;
+    match state.session(session).is_some_and(anothers) {
+        true => Err(Refusal::SessionExpired.into()),
+        false => Ok(()),
     }
 }
 

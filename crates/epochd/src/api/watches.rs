@@ -10,6 +10,7 @@ use epoch_machine::GrantEvent;
 use epoch_proto::v1;
 use tokio_stream::Stream;
 
+use super::access::{self, About};
 use super::failure::Failure;
 use super::{Api, Result, parse};
 use crate::node::Node;
@@ -30,6 +31,9 @@ const WATCHES_MAX: usize = 10_000;
 /// A watch that counts among those of its node.
 struct Counted {
     node: Arc<Node>,
+    /// By the caller.
+    api: Api,
+    of: Of,
     watch: Watch,
     /// Not before.
     next: tokio::time::Instant,
@@ -47,9 +51,9 @@ impl Drop for Counted {
 
 impl Api {
     /// Begins a watch.
-    pub(super) fn watch(
+    pub(super) async fn watch(
         &self,
-        request: &v1::WatchRequest,
+        request: v1::WatchRequest,
     ) -> Result<impl Stream<Item = Result<v1::WatchResponse>> + Send + use<>> {
         let of = match (request.scope.as_str(), request.prefix.as_str()) {
             ("", prefix) => Of::Prefix(parse::prefix(prefix)?.to_owned()),
@@ -62,11 +66,14 @@ impl Api {
             }
         };
         let after = request.after.as_deref().map(parse::cursor).transpose()?;
+        self.admit_here(access::WATCH, about(&of)).await?;
         if !self.node.is_ready() {
             return Err(Failure::new(Reason::NoLeader, "no leader is known"));
         }
         let counted = count(&self.node.watching).then(|| Counted {
-            watch: self.node.watches.watch(of, after),
+            watch: self.node.watches.watch(of.clone(), after),
+            of,
+            api: self.clone(),
             node: Arc::clone(&self.node),
             next: tokio::time::Instant::now(),
             alone_since: None,
@@ -92,6 +99,13 @@ impl Api {
     }
 }
 
+fn about(of: &Of) -> About<'_> {
+    match of {
+        Of::Scope(scope) => About::Scope(scope),
+        Of::Prefix(prefix) => About::Prefix(prefix),
+    }
+}
+
 /// False when there are too many.
 fn count(watching: &AtomicUsize) -> bool {
     let more = |count: usize| (count < WATCHES_MAX).then_some(count + 1);
@@ -109,6 +123,8 @@ impl Counted {
                 .watch
                 .say()
                 .map_err(|compacted| Failure::new(Reason::WatchCompacted, compacted))?;
+            // The permission may have been taken away meanwhile, or the token have ended.
+            self.api.admit(access::WATCH, about(&self.of))?;
             self.check_alone()?;
             self.check_ahead(said.ahead)?;
             let now = tokio::time::Instant::now();

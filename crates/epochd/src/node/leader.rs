@@ -1,12 +1,12 @@
 //! Taking up and giving up leadership.
 //!
-//! A leadership serves only once an empty batch of its own is applied and its signing key is
-//! registered; leaderships are told apart by the whole leader id, never by role or term alone.
+//! A leadership serves only once an empty batch of its own is applied and the state has a trust
+//! bundle; leaderships are told apart by the whole leader id, never by role or term alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use epoch_machine::{Batch, Command, Leadership, Outcome};
+use epoch_machine::{Batch, Leadership, Outcome};
 
 use super::Node;
 use crate::{clock, fatal};
@@ -98,14 +98,14 @@ async fn take_up(node: Arc<Node>, leadership: Leadership) {
     }
     node.metrics.is_leader.set(1.0);
     tracing::info!(node = node.id, term = leadership.term, "serving");
-    register_peers(&node, leadership).await;
 }
 
 fn still_leads(node: &Node, leadership: Leadership) -> bool {
     node.consensus.leading() == Some(leadership)
 }
 
-/// Returns once an empty batch and this node's key are applied, or the leadership has ended.
+/// Returns once an empty batch is applied, and what the seed begins with, or the leadership has
+/// ended.
 async fn establish(node: &Node, leadership: Leadership) {
     let mut commands = Vec::new();
     while still_leads(node, leadership) {
@@ -116,46 +116,17 @@ async fn establish(node: &Node, leadership: Leadership) {
         };
         match node.consensus.write(&batch).await {
             Ok(Ok(outcomes)) => {
-                let public_key = node.key.verifying_key().as_bytes();
-                if node.state.read().has_key(node.id, public_key) {
+                if node.state.read().bundle().is_some() {
                     return;
                 }
-                if let Some(Outcome::Refused(refusal)) = outcomes.first() {
-                    tracing::error!(%refusal, "this node's signing key is refused");
+                for outcome in &outcomes {
+                    if let Outcome::Refused(refusal) = outcome {
+                        tracing::error!(%refusal, "what the seed begins with is refused");
+                    }
                 }
-                let public_key = Arc::new(*public_key);
-                commands = vec![Command::RegisterKey {
-                    node: node.id,
-                    public_key,
-                }];
+                commands = node.seed.first_commands();
             }
             Ok(Err(_)) | Err(_) => tokio::time::sleep(RETRY).await,
         }
-    }
-}
-
-/// Registers the keys of peers as they tell them, for as long as the leadership serves.
-async fn register_peers(node: &Node, leadership: Leadership) {
-    const INTERVAL: Duration = Duration::from_millis(200);
-    while node.serving() == Some(leadership) {
-        let members = node.consensus.view_now().members;
-        let told = node.consensus.contact().public_keys();
-        for (peer, key) in told {
-            if !members.contains_key(&peer) || node.state.read().has_key(peer, &key) {
-                continue;
-            }
-            let command = Command::RegisterKey {
-                node: peer,
-                public_key: Arc::new(key),
-            };
-            match node.proposer.propose(command).await {
-                Ok(Outcome::KeyRegistered { node }) => {
-                    tracing::info!(node, "signing key registered");
-                }
-                Ok(outcome) => tracing::error!(peer, ?outcome, "a signing key is refused"),
-                Err(error) => tracing::debug!(peer, %error, "a signing key is not registered yet"),
-            }
-        }
-        tokio::time::sleep(INTERVAL).await;
     }
 }

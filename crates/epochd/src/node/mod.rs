@@ -3,6 +3,8 @@
 mod checks;
 mod deadlines;
 mod delays;
+mod denials;
+mod keys;
 mod leader;
 #[cfg(test)]
 mod lease_runs;
@@ -10,33 +12,41 @@ mod leases;
 mod pings;
 mod proposer;
 mod queues;
+mod rates;
 mod timers;
+mod trust;
+mod vouch;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use epoch_core::{NodeId, SigningKey};
+use epoch_core::NodeId;
 use epoch_machine::Leadership;
+use epoch_proto::raft::vouch_service_client::VouchServiceClient;
 use epoch_store::{FolderLock, RealFs};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::transport::{Channel, Error as ChannelError};
 
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::node_key;
-use crate::raft::{Consensus, Happenings, SharedState};
+use crate::raft::{Consensus, Happenings, Line, SharedState};
 use crate::seed::Seed;
 use crate::settings::Settings;
 use crate::watch::Watches;
 
 pub(crate) use checks::{CheckError, Checks};
 use delays::Delays;
+pub(crate) use denials::Denials;
+pub(crate) use keys::{Keys, make_first};
 pub(crate) use leases::{Leases, RenewError, Renewal};
 pub(crate) use proposer::{ProposeError, Proposer};
 pub(crate) use queues::{Attached, Queues};
+pub(crate) use rates::Rates;
+pub(crate) use vouch::{Voucher, verified};
 
 /// Keepalives that arrive within so long share one leadership check.
 const KEEPALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,7 +58,12 @@ pub(crate) struct Node {
     pub(crate) seed: Seed,
     pub(crate) consensus: Consensus,
     pub(crate) state: SharedState,
-    pub(crate) key: SigningKey,
+    /// Its signing keys.
+    pub(crate) keys: Keys,
+    /// Calls that were denied here.
+    pub(crate) denials: Denials,
+    /// Of requests.
+    pub(crate) rates: Rates,
     pub(crate) metrics: Metrics,
     pub(crate) proposer: Proposer,
     /// Leadership checks for reads.
@@ -77,7 +92,7 @@ impl Node {
         let folder = &settings.data_dir;
         let seed = Seed::read(folder)?;
         let lock = FolderLock::acquire(&RealFs, folder)?;
-        let key = node_key::read_or_make(folder)?;
+        let keys = Keys::open(folder, seed.node)?;
         let metrics = Metrics::new(seed.node);
         let watches = Watches::default();
         let (happenings, events) = Happenings::new(watches.clone());
@@ -101,7 +116,9 @@ impl Node {
             seed,
             consensus,
             state,
-            key,
+            keys,
+            denials: Denials::default(),
+            rates: Rates::default(),
             metrics,
             proposer,
             reads,
@@ -127,6 +144,7 @@ impl Node {
         };
         spawn("pings", Box::pin(pings::run(Arc::clone(&node))));
         spawn("leader", Box::pin(leader::run(Arc::clone(&node))));
+        spawn("trust", Box::pin(trust::run(Arc::clone(&node))));
         spawn("timers", Box::pin(timers::run(Arc::clone(&node), events)));
         let consensus = node.consensus.clone();
         spawn("upkeep", Box::pin(async move { consensus.tend().await }));
@@ -154,6 +172,16 @@ impl Node {
         );
         spawn("keepalive checks", Box::pin(keepalive_checks));
         Ok(node)
+    }
+
+    /// What a peer is asked to sign through.
+    pub(crate) fn voucher(
+        &self,
+        peer: NodeId,
+        address: &str,
+    ) -> Result<VouchServiceClient<Channel>, ChannelError> {
+        let channel = self.consensus.channel(peer, address, Line::Calls)?;
+        Ok(VouchServiceClient::new(channel))
     }
 
     /// This node's leadership, once it serves in it.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epoch_core::NodeId;
-use epoch_machine::{Leadership, PublicKey};
+use epoch_machine::Leadership;
 
 use super::memory::Memory;
 use crate::clock;
@@ -53,7 +53,6 @@ struct Inner {
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     at: Duration,
-    public_key: PublicKey,
     initialized: bool,
     has_leader: bool,
     /// Whether its silence has been reported.
@@ -63,7 +62,6 @@ struct Peer {
 /// What a peer says of itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
-    pub(crate) public_key: PublicKey,
     /// Whether it has a log already.
     pub(crate) initialized: bool,
     /// Whether it leads with a quorum behind it, or has just heard from such a leader.
@@ -162,7 +160,6 @@ impl Contact {
     pub(crate) fn heard(&self, peer: NodeId, answer: Answer) {
         let answered = Peer {
             at: clock::boot(),
-            public_key: answer.public_key,
             initialized: answer.initialized,
             has_leader: answer.has_leader,
             lost: false,
@@ -250,15 +247,6 @@ impl Contact {
         !inner.heard.iter().any(|(id, peer)| {
             peer.initialized || *id < inner.me && now.saturating_sub(peer.at) <= HEARD_FOR
         })
-    }
-
-    /// The public keys that peers have told.
-    pub(crate) fn public_keys(&self) -> Vec<(NodeId, PublicKey)> {
-        self.lock()
-            .heard
-            .iter()
-            .map(|(node, peer)| (*node, peer.public_key))
-            .collect()
     }
 
     /// Whether this node may say anything under `leadership`, which is its own. The first call
@@ -436,7 +424,6 @@ mod tests {
     fn who_hears_nobody_without_a_leader_does_not_campaign() {
         let contact = speaking();
         let answer = |has_leader| Answer {
-            public_key: [0; 32],
             initialized: true,
             has_leader,
         };

@@ -34,8 +34,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use epoch_core::NodeId;
-use epoch_machine::{Batch, ForeignLeadership, Leadership, Outcome, PublicKey, State};
+use epoch_machine::{Batch, ForeignLeadership, Leadership, Outcome, State};
+use epoch_proto::raft::Envelope;
 use epoch_proto::raft::peer_service_server::PeerServiceServer;
 use epoch_store::recovery::{self, Places, RecoverError, Recovered, Recovery};
 use epoch_store::{LogOptions, codec};
@@ -256,18 +258,32 @@ impl Consensus {
     }
 
     /// The service for the peer listener.
-    pub(crate) fn peer_service(&self, public_key: PublicKey) -> PeerServiceServer<PeerServer> {
+    pub(crate) fn peer_service(&self) -> PeerServiceServer<PeerServer> {
         let server = PeerServer {
             identity: self.identity,
             contact: self.contact.clone(),
             introductions: self.introductions.clone(),
             raft: self.raft.clone(),
             snapshots: self.snapshots.clone(),
-            public_key,
         };
         PeerServiceServer::new(server)
             .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+    }
+
+    /// What a message to another node begins with, without a body.
+    pub(crate) fn envelope(&self, to: NodeId) -> Envelope {
+        self.identity.envelope(to, Bytes::new())
+    }
+
+    /// Whether an envelope is for this node, and from the one of its cluster whose certificate it
+    /// came under.
+    pub(crate) fn check_from(
+        &self,
+        sender: Option<&PeerName>,
+        envelope: &Envelope,
+    ) -> Result<(), tonic::Status> {
+        self.identity.check_from(sender, envelope)
     }
 
     pub(crate) fn contact(&self) -> &Contact {
@@ -291,11 +307,8 @@ impl Consensus {
 
     /// Pings one member and keeps its answer.
     pub(crate) async fn ping(&self, node: NodeId, address: &str) {
-        if let Some(answer) = self.peers.ping(node, address).await
-            && let Ok(public_key) = PublicKey::try_from(answer.public_key.as_ref())
-        {
+        if let Some(answer) = self.peers.ping(node, address).await {
             let answer = Answer {
-                public_key,
                 initialized: answer.initialized,
                 has_leader: answer.has_leader,
             };

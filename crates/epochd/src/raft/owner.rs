@@ -153,12 +153,15 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::first_trust::FirstTrust;
     use crate::seed::Addresses;
 
     fn seed(node: NodeId, cluster: u128) -> Seed {
         let nodes = BTreeMap::from([(1, Addresses::default()), (2, Addresses::default())]);
         let cluster_id = ClusterId(Uuid::from_u128(cluster));
-        Seed::new(cluster_id, Incarnation(Uuid::from_u128(7)), node, nodes)
+        let incarnation = Incarnation(Uuid::from_u128(7));
+        let trust = FirstTrust::of_test(cluster_id, incarnation, [1, 2, 3]);
+        Seed::new(node, nodes, &trust)
     }
 
     /// A start with a log that has a vote or entries, or none yet.

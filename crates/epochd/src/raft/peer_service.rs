@@ -4,7 +4,6 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use epoch_core::{NodeId, error_chain};
-use epoch_machine::PublicKey;
 use epoch_proto::raft::peer_service_server::PeerService;
 use epoch_proto::raft::{Envelope, PingRequest, PingResponse, Reply, SnapshotPart, snapshot_part};
 use epoch_store::snapshot::WriteSnapshotError;
@@ -36,7 +35,6 @@ pub(crate) struct PeerServer {
     pub(crate) introductions: Introductions,
     pub(crate) raft: Raft,
     pub(crate) snapshots: Snapshots,
-    pub(crate) public_key: PublicKey,
 }
 
 impl std::fmt::Debug for PeerServer {
@@ -261,7 +259,6 @@ impl PeerService for PeerServer {
         let introduction = self.introductions.say(from.node);
         Ok(Response::new(PingResponse {
             node: self.identity.me,
-            public_key: Bytes::copy_from_slice(&self.public_key),
             initialized: initialized.map_err(|error| raft_status(&error))?,
             has_leader: self.contact.has_leader() || self.leads(),
             process: self.identity.process.0,

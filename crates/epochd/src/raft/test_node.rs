@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Consensus;
 use super::identity::Identity;
 use super::types::{AppliedMeta, LeaderId, LogId, ProcessId, StoredMembership};
+use crate::first_trust::FirstTrust;
 use crate::init::PeerCa;
 use crate::metrics::Metrics;
 use crate::raft::Happenings;
@@ -70,7 +71,8 @@ impl TestNode {
         let folder = tempfile::tempdir().unwrap();
         certify(id, folder.path());
         let nodes: BTreeMap<_, _> = (1..=NODES).map(|id| (id, Addresses::default())).collect();
-        let seed = Seed::new(CLUSTER, INCARNATION, id, nodes);
+        let trust = FirstTrust::of_test(CLUSTER, INCARNATION, nodes.keys().copied());
+        let seed = Seed::new(id, nodes, &trust);
         let timing = Timing {
             heartbeat_ms: 60,
             election_min_ms: 300,
@@ -100,7 +102,7 @@ impl TestNode {
         let terms = consensus.tls().clone();
         let incoming = incoming("peer", listener, terms, Metrics::new(id).handshakes_failed);
         let serving = tonic::transport::Server::builder()
-            .add_service(consensus.peer_service([0; 32]))
+            .add_service(consensus.peer_service())
             .serve_with_incoming(incoming);
         tokio::spawn(serving);
         Self {

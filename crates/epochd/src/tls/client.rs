@@ -115,6 +115,7 @@ fn config(places: &Places) -> Result<ServerConfig, TlsError> {
         .with_single_cert(chain, key)
         .map_err(|source| TlsError::Pair {
             path: places.chain.clone(),
+            key: places.key.clone(),
             source,
         })?;
     config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];

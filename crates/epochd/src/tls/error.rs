@@ -45,10 +45,16 @@ pub(crate) enum TlsError {
         source: rustls::Error,
     },
     /// Certificate and key cannot be used, or not together.
-    #[error("{} cannot be used with its key: are both of the same pair?", .path.display())]
+    #[error(
+        "{} cannot be used with {}: are both of the same pair?",
+        .path.display(),
+        .key.display()
+    )]
     Pair {
         /// The certificate's file.
         path: PathBuf,
+        /// The key's file.
+        key: PathBuf,
         /// What is wrong.
         source: rustls::Error,
     },

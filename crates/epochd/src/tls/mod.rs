@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-pub(crate) use client::ClientTls;
+pub(crate) use client::{ClientTls, TlsIdentity};
 pub(crate) use connector::PeerConnector;
 pub(crate) use error::TlsError;
 pub(crate) use first::{CA_KEY_FILE, DevCertificates, PeerCertificates};

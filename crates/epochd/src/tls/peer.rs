@@ -88,6 +88,7 @@ fn sides(name: PeerName, places: &Places, ca: &Path) -> Result<Sides, TlsError> 
     let versions = &[&TLS13];
     let pair = |source| TlsError::Pair {
         path: places.chain.clone(),
+        key: places.key.clone(),
         source,
     };
 

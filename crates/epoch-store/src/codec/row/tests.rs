@@ -262,7 +262,7 @@ fn malformed_rare_rows_are_refused() {
             audit_with(|row| row.principal = Some(String::new())),
         ),
         ("Unknown", audit_with(|row| row.action = 0)),
-        ("Unknown", audit_with(|row| row.action = 7)),
+        ("Unknown", audit_with(|row| row.action = 11)),
         ("Unknown", audit_with(|row| row.action = u32::MAX)),
         ("Target", audit_with(|row| row.target.push('t'))),
         (

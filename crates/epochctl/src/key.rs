@@ -1,0 +1,165 @@
+//! Signing keys and trust bundles: `key list`, `rotate`, `retire`, `pin`, `bundle`, `sign`, `submit`.
+
+mod sign;
+
+use epoch_client::Client;
+use epoch_core::{Pin, ROOT_KEY_BYTES_MAX, RootKey, SignedBundle, TextKind};
+use epoch_proto::v1;
+use serde_json::json;
+
+use crate::args::KeyCommand;
+use crate::chain::{Chain, note_expiry};
+use crate::exit::Failure;
+use crate::files;
+use crate::output::{Output, pairs, rows};
+use crate::times;
+use crate::verify::invalid;
+
+/// `client` is made where the cluster is asked.
+pub(crate) async fn key(
+    client: impl FnOnce() -> Result<Client, Failure>,
+    output: Output,
+    command: KeyCommand,
+) -> Result<(), Failure> {
+    match command {
+        KeyCommand::List => list(&client()?, output).await,
+        KeyCommand::Rotate { node } => rotate(&client()?, output, node).await,
+        KeyCommand::Retire { kid } => {
+            let kid = kid.to_string();
+            let answer = client()?.retire_key(v1::RetireRequest { kid }).await?;
+            output.result(&answer, || match answer.retired {
+                true => "retired".to_owned(),
+                false => "there was no such key any more".to_owned(),
+            })
+        }
+        KeyCommand::Pin { root: Some(file) } => shown_pin(output, &root_key(&file)?.pin()),
+        KeyCommand::Pin { root: None } => fetched_pin(&client()?, output).await,
+        KeyCommand::Bundle { after, check } => {
+            bundle(&client()?, output, after, check.as_ref()).await
+        }
+        KeyCommand::Sign(command) => sign::sign(output, &command),
+        KeyCommand::Submit { bundle } => submit(client, output, &bundle).await,
+    }
+}
+
+/// The operator's root key. Nothing of its file is repeated.
+pub(crate) fn root_key(file: &str) -> Result<RootKey, Failure> {
+    let content = files::read_named(file, "root key", ROOT_KEY_BYTES_MAX)?;
+    RootKey::from_json(&content).map_err(|error| {
+        let next_step = "check --root, or restore it from your copy";
+        Failure::usage(format!("{file} is no root key: {error}"), next_step)
+    })
+}
+
+async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let answer = client.keys(v1::KeysRequest {}).await?;
+    output.result(&answer, || {
+        let now_ms = times::now_ms();
+        let moment = |seconds: u64| times::moment(seconds.saturating_mul(1_000), now_ms);
+        let head = pairs([
+            ("bundle", answer.sequence.to_string()),
+            ("expires", moment(answer.expires_s)),
+            ("maximum age", times::duration(answer.max_age.as_ref())),
+        ]);
+        let row = |key: &v1::NodeSigningKey| {
+            let since = match key.since_s {
+                0 => "always".to_owned(),
+                seconds => moment(seconds),
+            };
+            [
+                key.node.to_string(),
+                key.kid.clone(),
+                key.state.clone(),
+                since,
+                key.x.clone(),
+            ]
+        };
+        let header = ["NODE", "KID", "STATE", "SIGNS FROM", "X"];
+        format!("{head}\n\n{}", rows(header, answer.keys.iter().map(row)))
+    })
+}
+
+async fn rotate(client: &Client, output: Output, node: Option<u64>) -> Result<(), Failure> {
+    let node = node.unwrap_or_default();
+    let answer = client.rotate_keys(v1::RotateRequest { node }).await;
+    let answer = answer.map_err(|error| {
+        if error.outcome_unknown() {
+            output.note("nodes may have been asked: look with `epochctl key list`");
+        }
+        Failure::from(error)
+    })?;
+    output.result(&answer, || {
+        let nodes: Vec<_> = answer.nodes.iter().map(ToString::to_string).collect();
+        match nodes.len() {
+            0 => "no node was asked".to_owned(),
+            _some => format!("asked for new keys: node {}", nodes.join(", ")),
+        }
+    })
+}
+
+fn shown_pin(output: Output, pin: &Pin) -> Result<(), Failure> {
+    output.result(&json!({ "pin": pin.to_string() }), || pin.to_string())
+}
+
+/// The pin that the cluster itself names.
+async fn fetched_pin(client: &Client, output: Output) -> Result<(), Failure> {
+    let chain = Chain::fetch(client, 0).await?;
+    let newest = chain.bundles.last().ok_or_else(|| {
+        Failure::local(
+            "the cluster has no trust bundle yet",
+            "try again in a moment",
+        )
+    })?;
+    let terms = newest.bundle().terms();
+    let pin = Pin {
+        cluster: terms.cluster,
+        root: terms.root.clone(),
+    };
+    chain.trust(&pin)?;
+    output.note(
+        "whoever answered names this root key itself: compare it with what the operator has \
+         (`epochctl key pin --root FILE`) before anything pins it",
+    );
+    shown_pin(output, &pin)
+}
+
+async fn bundle(
+    client: &Client,
+    output: Output,
+    after: u64,
+    check: Option<&Pin>,
+) -> Result<(), Failure> {
+    let document = match check {
+        None => Chain::fetch(client, after).await?.document(after),
+        Some(pin) => {
+            // From where the root key signed it: the rest of it proves nothing alone.
+            let chain = Chain::fetch(client, 0).await?;
+            note_expiry(output, &chain.trust(pin)?, times::now_ms());
+            chain.document(after)
+        }
+    };
+    output.result(&document, || {
+        // Strings always serialise.
+        serde_json::to_string(&document).unwrap_or_default()
+    })
+}
+
+async fn submit(
+    client: impl FnOnce() -> Result<Client, Failure>,
+    output: Output,
+    given: &str,
+) -> Result<(), Failure> {
+    let bundle = files::read_text(given, "bundle", TextKind::Bundle.bytes_max())?;
+    let signed = SignedBundle::parse(&bundle)
+        .map_err(|error| Failure::usage(format!("that is no bundle: {error}"), "check it"))?;
+    let root = signed.bundle().terms().root.clone();
+    signed.check_first(&root).map_err(|error| {
+        invalid(format!(
+            "the bundle is not signed by the root key it names: {error}"
+        ))
+    })?;
+    let answer = client()?
+        .put_bundle(v1::PutBundleRequest { bundle })
+        .await?;
+    output.result(&answer, || format!("bundle {}", answer.sequence))
+}
