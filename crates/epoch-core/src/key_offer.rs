@@ -6,13 +6,55 @@ use serde_json::json;
 
 use crate::bundle::Bundle;
 use crate::bundle_error::BundleError;
+use crate::bundle_terms::in_bounds;
 use crate::certificate::issuer;
 use crate::fields::{self, number, only_members, text};
-use crate::id::{ClusterId, Incarnation, NodeId};
+use crate::id::{ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation, NodeId};
 use crate::json;
 use crate::jws::{SignedText, TextKind};
+use crate::jws_error::JwsError;
 use crate::keys::{KeyId, VerifyingKey};
-use crate::trust_error::TrustError;
+
+/// Why an offer does not count under a bundle. Each variant is one check.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// A signature does not verify.
+    #[error("a signature of the offer: {0}")]
+    Jws(#[from] JwsError),
+    /// Another cluster's.
+    #[error("the key is offered to cluster {found}, not to {expected}; make the offer again")]
+    OtherCluster {
+        /// What was given.
+        found: ClusterId,
+        /// The cluster of the bundle.
+        expected: ClusterId,
+    },
+    /// Another life's of the cluster.
+    #[error("the key is offered to incarnation {found}, not to {expected}; make the offer again")]
+    OtherIncarnation {
+        /// What was given.
+        found: Incarnation,
+        /// The incarnation of the bundle.
+        expected: Incarnation,
+    },
+    /// The key itself must sign, so that nobody offers one that he does not have.
+    #[error("the offered key {kid} has not signed its offer; sign it with that key, too")]
+    NotPossessed {
+        /// The key.
+        kid: KeyId,
+    },
+    /// Nobody else may sign than the key itself and keys of its node.
+    #[error(
+        "the offer is signed by the key {kid}, which is none of node {node} in the bundle; offer \
+         the key under one that is, or alone"
+    )]
+    UnknownSigner {
+        /// Who signed.
+        kid: KeyId,
+        /// Whose key is offered.
+        node: NodeId,
+    },
+}
 
 /// An offer, well-formed; whether its signatures hold is for [`check`](KeyOffer::check) to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +70,7 @@ impl KeyOffer {
     /// Reads a signed text.
     ///
     /// # Errors
-    /// Not a text of this kind, or not an offer.
+    /// Not a text of this kind, not an offer, or of a node that cannot be.
     pub fn parse(text_of_offer: &str) -> Result<Self, BundleError> {
         let signed = SignedText::parse(TextKind::KeyOffer, text_of_offer)?;
         let payload = signed.payload()?;
@@ -38,11 +80,13 @@ impl KeyOffer {
             claim: "x",
             expected: "32 bytes as base64url without padding",
         };
+        let node = number(&map, "node")?;
+        in_bounds("node", node, 1..=EPOCH_EXCLUSIVE_MAX - 1)?;
         Ok(Self {
             text: text_of_offer.to_owned(),
             cluster: fields::cluster(&map)?,
             incarnation: fields::incarnation(&map, "incarnation")?,
-            node: number(&map, "node")?,
+            node,
             key: text(&map, "x")?.parse().map_err(|_malformed| malformed)?,
         })
     }
@@ -86,36 +130,43 @@ impl KeyOffer {
     /// `trusted` takes.
     ///
     /// # Errors
-    /// Another cluster's or incarnation's; not signed by the key itself; a signature that does not
-    /// verify, or is by another key than one of the node's.
+    /// One variant for each check.
     pub fn check(
         &self,
         current: &Bundle,
         trusted: impl Fn(KeyId) -> bool,
-    ) -> Result<bool, TrustError> {
+    ) -> Result<bool, OfferError> {
         let terms = current.terms();
-        if self.cluster != terms.cluster {
-            return Err(TrustError::OtherCluster {
-                found: self.cluster,
-                expected: terms.cluster,
-            });
+        let (found, expected) = (self.cluster, terms.cluster);
+        if found != expected {
+            return Err(OfferError::OtherCluster { found, expected });
+        }
+        let (found, expected) = (self.incarnation, terms.incarnation);
+        if found != expected {
+            return Err(OfferError::OtherIncarnation { found, expected });
         }
         let mut possessed = false;
         let mut endorsed = false;
         for part in SignedText::parse(TextKind::KeyOffer, &self.text)?.parts() {
-            let unknown = TrustError::UnknownSigner { kid: part.kid };
             if part.kid == self.key.id() {
                 part.check(&self.key)?;
                 possessed = true;
                 continue;
             }
             let by = current.find(part.kid).filter(|key| key.node == self.node);
-            part.check(&by.ok_or(unknown)?.key)?;
+            let by = by.ok_or(OfferError::UnknownSigner {
+                kid: part.kid,
+                node: self.node,
+            })?;
+            part.check(&by.key)?;
             endorsed |= trusted(part.kid);
         }
-        if !possessed || self.incarnation != terms.incarnation {
-            return Err(TrustError::UnknownSigner { kid: self.key.id() });
+        if !possessed {
+            return Err(OfferError::NotPossessed { kid: self.key.id() });
         }
         Ok(endorsed)
     }
 }
+
+#[cfg(test)]
+mod tests;

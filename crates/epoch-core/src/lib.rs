@@ -82,7 +82,7 @@ pub use id::{
 pub use intent::{INTENT_ID_BYTES_MAX, Intent, IntentId, IntentRecord, PayloadDigest};
 pub use jws::{PARTS_MAX, Signature, TextKind, compose};
 pub use jws_error::JwsError;
-pub use key_offer::KeyOffer;
+pub use key_offer::{KeyOffer, OfferError};
 pub use keys::{
     JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeyId, KeySet, KeySetError, VerifyingKey, VerifyingKeyError,
 };

@@ -172,12 +172,16 @@ impl SigningKey {
         let mut signed = kind.header(self.id());
         signed.push('.');
         URL_SAFE_NO_PAD.encode_string(payload, &mut signed);
+        self.sign_bytes(signed.as_bytes())
+    }
+
+    /// The raw Ed25519 signature of `message`, for what is no text of a [`TextKind`]. The message
+    /// must begin with its own magic, so that it can never be read as one.
+    #[must_use]
+    pub fn sign_bytes(&self, message: &[u8]) -> Signature {
         let mut signature = [0; 64];
         // An Ed25519 signature has 64 bytes.
-        for (to, from) in signature
-            .iter_mut()
-            .zip(self.pair.sign(signed.as_bytes()).as_ref())
-        {
+        for (to, from) in signature.iter_mut().zip(self.pair.sign(message).as_ref()) {
             *to = *from;
         }
         signature
@@ -194,13 +198,6 @@ impl SigningKey {
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         token
-    }
-
-    /// The raw Ed25519 signature (64 bytes) of `message`, for what is no text of a
-    /// [`TextKind`]. The message must begin with its own magic, so that it can never be read as one.
-    #[must_use]
-    pub fn sign_bytes(&self, message: &[u8]) -> Vec<u8> {
-        self.pair.sign(message).as_ref().to_vec()
     }
 }
 

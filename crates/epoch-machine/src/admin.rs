@@ -6,7 +6,6 @@ use std::sync::Arc;
 use epoch_core::{KeyId, NodeId, Principal, SignedBundle, StatementKind, VerifyingKey};
 
 use crate::audit::AuditRecord;
-use crate::command::PublicKey;
 use crate::limits::Limits;
 use crate::permission::{Prefix, Verbs};
 use crate::token::{Token, TokenHash};
@@ -14,8 +13,6 @@ use crate::token::{Token, TokenHash};
 /// What a rare row is found by. Their order is the order of the rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminKey {
-    /// A signing key of a node.
-    SigningKey(NodeId, Arc<PublicKey>),
     /// What a principal may do with the scopes of a prefix.
     Permission(Principal, Prefix),
     /// A token.
@@ -39,13 +36,6 @@ pub enum AdminKey {
 /// A rare row, its key included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminRow {
-    /// A signing key of a node.
-    SigningKey {
-        /// Whose.
-        node: NodeId,
-        /// The key.
-        public_key: Arc<PublicKey>,
-    },
     /// What a principal may do with the scopes of a prefix.
     Permission(Permission),
     /// A token.
@@ -68,12 +58,7 @@ pub enum AdminRow {
     /// A key that has left the bundle, or is to.
     Retired(Retired),
     /// The newest of the operator's statements of a kind.
-    Statement {
-        /// Of which kind.
-        topic: StatementTopic,
-        /// As it was signed.
-        text: Arc<str>,
-    },
+    Statement(KeptStatement),
 }
 
 /// A signing key that is to be in the next bundle.
@@ -95,6 +80,18 @@ pub struct Retired {
     pub kid: KeyId,
     /// Replicated time when it was, in milliseconds since 1970.
     pub time_ms: u64,
+}
+
+/// An operator's statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptStatement {
+    /// Of which kind.
+    pub topic: StatementTopic,
+    /// When it was issued, in seconds since 1970: one that is issued earlier never takes its place,
+    /// not even when this one has expired.
+    pub issued_at_s: u64,
+    /// As it was signed.
+    pub text: Arc<str>,
 }
 
 /// What a statement is about; of each, one is kept.
@@ -131,9 +128,6 @@ impl AdminRow {
     #[must_use]
     pub fn key(&self) -> AdminKey {
         match self {
-            Self::SigningKey { node, public_key } => {
-                AdminKey::SigningKey(*node, Arc::clone(public_key))
-            }
             Self::Permission(permission) => {
                 let Permission {
                     principal, prefix, ..
@@ -147,7 +141,7 @@ impl AdminRow {
             Self::Offer(offer) => AdminKey::Offer(offer.node),
             Self::Rotation(node) => AdminKey::Rotation(*node),
             Self::Retired(retired) => AdminKey::Retired(retired.kid),
-            Self::Statement { topic, .. } => AdminKey::Statement(*topic),
+            Self::Statement(kept) => AdminKey::Statement(kept.topic),
         }
     }
 
@@ -167,6 +161,14 @@ impl AdminRow {
         }
     }
 
+    pub(crate) fn rotation(&self) -> Option<NodeId> {
+        if let Self::Rotation(node) = self {
+            Some(*node)
+        } else {
+            None
+        }
+    }
+
     pub(crate) fn retired(&self) -> Option<Retired> {
         if let Self::Retired(retired) = self {
             Some(*retired)
@@ -175,17 +177,9 @@ impl AdminRow {
         }
     }
 
-    pub(crate) fn statement(&self) -> Option<&str> {
-        if let Self::Statement { text, .. } = self {
-            Some(text)
-        } else {
-            None
-        }
-    }
-
-    pub(crate) fn signing_key(&self) -> Option<(NodeId, &PublicKey)> {
-        if let Self::SigningKey { node, public_key } = self {
-            Some((*node, &**public_key))
+    pub(crate) fn statement(&self) -> Option<&KeptStatement> {
+        if let Self::Statement(kept) = self {
+            Some(kept)
         } else {
             None
         }

@@ -19,9 +19,6 @@ pub const TTL_MS_MIN: u64 = 1_000;
 /// Longest session TTL, in milliseconds: a day.
 pub const TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
 
-/// An Ed25519 public key.
-pub type PublicKey = [u8; 32];
-
 /// The SHA-256 thumbprint of a JSON web key (RFC 7638).
 pub type HolderKey = [u8; 32];
 
@@ -317,13 +314,6 @@ pub enum Command {
         by: Option<Principal>,
         /// As it was signed.
         text: Arc<str>,
-    },
-    /// Makes a node's signing key known to all.
-    RegisterKey {
-        /// Whose.
-        node: NodeId,
-        /// The key.
-        public_key: Arc<PublicKey>,
     },
 }
 

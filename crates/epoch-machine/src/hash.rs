@@ -36,16 +36,15 @@ const RECORD: u8 = 7;
 /// | spent request id | 3, session key, request id (u64), scope (text), then 1 for a grant, 2 for an expired wait, 3 for a cancelled one |
 /// | wait | 6, scope (text), log index (u64), offset (u32), session key, request id (u64), wait in ms (u64), terms |
 /// | record | 7, scope (text), revision (u64), epoch (u64), 0 or 1 and the value (length as u32, bytes); number of intents (u32), of each id (16), payload (16), revision (u64), effect (0 or 1) |
-/// | signing key | 4, 1, node (u64), public key (32) |
-/// | permission | 4, 2, principal (text), prefix (text), verbs (u32) |
-/// | token | 4, 3, its hash (32), principal (text), label (text), time in ms when it was added (u64), and from when on it is no good (u64; 0 for never) |
-/// | limits | 4, 4, principal (text), sessions, grants, waits and requests a second: of each 0, or 1 and the limit (u32) |
-/// | audit record | 4, 5, number (u64), time in ms (u64), log index (u64), principal (text; empty for none), action (u32), target (text), reason of the refusal (text; empty for none) |
-/// | trust bundle | 4, 6, payload (text); number of signatures (u32), of each key id (32) and signature (64) |
-/// | offered key | 4, 7, node (u64), public key (32), 1 if endorsed, else 0 |
-/// | node asked for a key | 4, 8, node (u64) |
-/// | retired key | 4, 9, key id (32), time in ms (u64) |
-/// | statement | 4, 10, 1 for the clock, 2 for max_future, its text |
+/// | permission | 4, 1, principal (text), prefix (text), verbs (u32) |
+/// | token | 4, 2, its hash (32), principal (text), label (text), time in ms when it was added (u64), and from when on it is no good (u64; 0 for never) |
+/// | limits | 4, 3, principal (text), sessions, grants, waits and requests a second: of each 0, or 1 and the limit (u32) |
+/// | audit record | 4, 4, number (u64), time in ms (u64), log index (u64), principal (text; empty for none), action (u32), target (text), reason of the refusal (text; empty for none) |
+/// | trust bundle | 4, 5, payload (text); number of signatures (u32), of each key id (32) and signature (64) |
+/// | offered key | 4, 6, node (u64), public key (32), 1 if endorsed, else 0 |
+/// | node asked for a key | 4, 7, node (u64) |
+/// | retired key | 4, 8, key id (32), time in ms (u64) |
+/// | statement | 4, 9, 1 for the clock, 2 for max_future, when it was issued in s (u64), its text |
 /// | the whole | 5, sum of the rows (u128), incarnation (16), group (u32), time in ms (u64) |
 ///
 /// Numbers are little-endian; a session key is its log index (u64) and offset (u32); a text is its

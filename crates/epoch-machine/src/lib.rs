@@ -42,13 +42,13 @@ mod terms;
 mod tests;
 mod token;
 
-pub use admin::{AdminKey, AdminRow, Offer, Permission, Retired, StatementTopic};
+pub use admin::{AdminKey, AdminRow, KeptStatement, Offer, Permission, Retired, StatementTopic};
 pub use apply::apply;
 pub use audit::{AuditAction, AuditRecord, AuditTarget, TARGET_BYTES_MAX, TargetError};
 pub use changes::{Changes, RowChange};
 pub use command::{
-    Batch, Command, Entry, HolderKey, Leadership, PublicKey, SCOPES_MAX, Scopes, ScopesError,
-    SessionKey, TTL_MS_MAX, TTL_MS_MIN, Ttl, TtlError,
+    Batch, Command, Entry, HolderKey, Leadership, SCOPES_MAX, Scopes, ScopesError, SessionKey,
+    TTL_MS_MAX, TTL_MS_MIN, Ttl, TtlError,
 };
 pub use event::{Event, GrantEvent, GrantEventKind, WaitEnd};
 pub use hash::StateHash;
@@ -66,7 +66,7 @@ pub use record::{
 pub use rows::SpentUse;
 pub use state::{
     AUDIT_KEPT, AuditPage, BUNDLES_MAX, CERTIFICATE_LIFE_S, Counts, GRANTS_MAX, HeldState,
-    KEYS_MAX, KEYS_OF_NODE_MAX, KeyStanding, LIMITED_MAX, NodeKey, PERMISSIONS_MAX,
+    KEYS_OF_NODE_MAX, KeyStanding, LIMITED_MAX, NodeKey, OFFERS_MAX, PERMISSIONS_MAX,
     PERMISSIONS_OF_ONE_MAX, Page, PermissionPage, QUEUE_MAX, QueuedWait, RECORD_BYTES_MAX,
     RETIRED_KEPT, Requested, SESSIONS_MAX, SPENT_IDS_KEPT, ScopeState, SessionItem, SessionPage,
     SessionPlace, SessionState, State, TOKENS_MAX, TOKENS_OF_ONE_MAX, WAITS_MAX,

@@ -172,11 +172,6 @@ pub enum Outcome {
     },
     /// The statement is kept.
     StatementPut,
-    /// The key is known.
-    KeyRegistered {
-        /// Whose.
-        node: NodeId,
-    },
     /// The command changed nothing.
     Refused(Refusal),
 }
@@ -312,12 +307,24 @@ pub enum Refusal {
     /// No such key.
     #[error("no such signing key is in the bundle or offered")]
     KeyUnknown,
-    /// The last key of the bundle.
-    #[error("this is the last signing key; rotate, and retire it once another one signs")]
+    /// Without the key, too few nodes could sign the next bundle.
+    #[error(
+        "without this key too few nodes could sign the next bundle; have its node make another one \
+         first, or sign a bundle without it with the root key"
+    )]
     LastKey,
+    /// Too many nodes that are in no bundle offer keys.
+    #[error(
+        "too many nodes that are in no bundle offer keys; add them with the root key, or retire \
+         what they offer"
+    )]
+    OfferLimit,
     /// The statement does not verify.
     #[error("the statement is not signed by the root key, is for another cluster, or has expired")]
     StatementInvalid,
+    /// A statement of the same kind that was issued later is kept.
+    #[error("a statement of this kind that was issued later is kept already; make a new one")]
+    StatementOlder,
     /// The principal has no permission for this. Says neither for what nor whose it is.
     #[error("this is not permitted; ask an operator for the permission")]
     PermissionDenied,
@@ -386,13 +393,14 @@ impl Refusal {
             Self::EpochExhausted => Reason::EpochExhausted,
             Self::SessionLimit | Self::PrincipalSessionLimit => Reason::SessionLimit,
             Self::GrantLimit | Self::PrincipalGrantLimit => Reason::GrantLimit,
-            Self::KeyLimit | Self::BundleLimit => Reason::KeyLimit,
+            Self::KeyLimit | Self::BundleLimit | Self::OfferLimit => Reason::KeyLimit,
             Self::BundleInvalid
             | Self::OfferInvalid
             | Self::NodeUnknown
             | Self::KeyUnknown
             | Self::LastKey
-            | Self::StatementInvalid => Reason::InvalidArgument,
+            | Self::StatementInvalid
+            | Self::StatementOlder => Reason::InvalidArgument,
         }
     }
 
@@ -431,7 +439,9 @@ impl Refusal {
             | Self::NodeUnknown
             | Self::KeyUnknown
             | Self::LastKey
+            | Self::OfferLimit
             | Self::StatementInvalid
+            | Self::StatementOlder
             | Self::PermissionDenied
             | Self::FirstOperator
             | Self::LastOperator

@@ -9,8 +9,8 @@ mod trust;
 use std::sync::Arc;
 
 use epoch_core::{
-    ClusterId, Epoch, GrantsDigest, Holder, Incarnation, OpenId, Position, Principal, RequestId,
-    Scope, SessionId,
+    BUNDLE_KEYS_MAX, BUNDLE_NODES_MAX, ClusterId, Epoch, GrantsDigest, Holder, Incarnation, OpenId,
+    Position, Principal, RequestId, Scope, SessionId,
 };
 use imbl::{OrdMap, OrdSet};
 
@@ -36,16 +36,20 @@ pub const SESSIONS_MAX: usize = if cfg!(test) { FEW } else { 1_000_000 };
 /// for it, and delays are bounded with them. 1.6 GB at 400 bytes each. Part of the replicated
 /// behaviour.
 pub const GRANTS_MAX: usize = if cfg!(test) { FEW } else { 4_000_000 };
-/// Signing keys at most. Part of the replicated behaviour.
-pub const KEYS_MAX: usize = 64;
 /// Bundles at most since the last one that the root key signed: ten years of them, or more. Part of
 /// the replicated behaviour.
 pub const BUNDLES_MAX: usize = if cfg!(test) { 8 } else { 1_024 };
 /// Signing keys of one node in a bundle at most: all nodes' fit in it. Part of the replicated
 /// behaviour.
 pub const KEYS_OF_NODE_MAX: usize = 3;
-/// Keys that have left the bundle which are remembered. Part of the replicated behaviour.
-pub const RETIRED_KEPT: usize = if cfg!(test) { 16 } else { 1_024 };
+/// Offered keys at most: those of all nodes of a bundle, and of as many others as are likely to be
+/// added at once. Part of the replicated behaviour.
+pub const OFFERS_MAX: usize = if cfg!(test) { 12 } else { 32 };
+/// Keys that have left the bundle, or are to, which are remembered: more than a bundle can have.
+/// Part of the replicated behaviour.
+pub const RETIRED_KEPT: usize = if cfg!(test) { 40 } else { 1_024 };
+const _: () = assert!(OFFERS_MAX > BUNDLE_NODES_MAX && RETIRED_KEPT > BUNDLE_KEYS_MAX);
+const _: () = assert!(KEYS_OF_NODE_MAX * BUNDLE_NODES_MAX <= BUNDLE_KEYS_MAX);
 /// Permissions at most. Part of the replicated behaviour.
 pub const PERMISSIONS_MAX: usize = if cfg!(test) { 100 } else { 10_000 };
 /// Permissions of one principal at most: each of its calls may look at all of them. Part of the
@@ -165,7 +169,7 @@ pub struct Counts {
     pub records: usize,
     /// Bytes of all records, as their bound counts them.
     pub record_bytes: usize,
-    /// Rare rows: signing keys, permissions, tokens, limits and audit records.
+    /// Rare rows: permissions, tokens, limits, audit records, and what concerns signing keys.
     pub admin: usize,
 }
 

@@ -1,6 +1,7 @@
 //! What the tests of several modules share.
 
 pub(crate) mod rows;
+mod trust;
 mod workload;
 
 use std::fs;

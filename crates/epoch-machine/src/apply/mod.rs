@@ -3,6 +3,7 @@
 mod acquire;
 mod end;
 mod grants;
+mod keys;
 mod operate;
 mod permit;
 mod record;
@@ -12,16 +13,16 @@ mod waits;
 
 use std::sync::Arc;
 
-use epoch_core::{Cursor, Epoch, Holder, NodeId, Position, RequestId, SessionId};
+use epoch_core::{Cursor, Epoch, Holder, Position, RequestId, SessionId};
 
-use crate::admin::{AdminRow, Permission};
-use crate::command::{Batch, Command, Entry, PublicKey, SessionKey};
+use crate::admin::Permission;
+use crate::command::{Batch, Command, Entry, SessionKey};
 use crate::epoch_rule;
 use crate::event::{Event, GrantEvent, GrantEventKind};
 use crate::outcome::{Applied, ForeignLeadership, Outcome, Refusal};
 use crate::record::REMOVED_KEPT_MS;
 use crate::rows::Origin;
-use crate::state::{KEYS_MAX, SessionState, State};
+use crate::state::{SessionState, State};
 use crate::terms::Terms;
 
 /// Rows forgotten of each kind in one batch at most, so that no batch takes long.
@@ -192,7 +193,6 @@ impl Applying<'_> {
             Command::RotateKeys { by, node } => self.rotate_keys(by.as_ref(), *node),
             Command::RetireKey { by, kid } => self.retire_key(by.as_ref(), *kid),
             Command::PutStatement { by, text } => self.put_statement(by.as_ref(), text),
-            Command::RegisterKey { node, public_key } => self.register_key(*node, public_key),
         }
     }
 
@@ -233,22 +233,6 @@ impl Applying<'_> {
     fn who(&self, key: SessionKey) -> Option<(Holder, SessionId)> {
         let session = self.state.rows.sessions().get(&key)?;
         Some((session.holder.clone(), key.with(session.open_id)))
-    }
-
-    fn register_key(
-        &mut self,
-        node: NodeId,
-        public_key: &Arc<PublicKey>,
-    ) -> Result<Outcome, Refusal> {
-        let state = &mut *self.state;
-        if !state.has_key(node, public_key) {
-            if state.keys().count() >= KEYS_MAX {
-                return Err(Refusal::KeyLimit);
-            }
-            let public_key = Arc::clone(public_key);
-            state.add_admin(AdminRow::SigningKey { node, public_key });
-        }
-        Ok(Outcome::KeyRegistered { node })
     }
 }
 

@@ -5,32 +5,26 @@ use std::num::NonZeroU64;
 use epoch_core::{Reason, SignedBundle};
 
 use super::Bytes;
-use crate::admin::{AdminRow, Offer, Permission, Retired, StatementTopic};
+use crate::admin::{AdminRow, KeptStatement, Offer, Permission, Retired, StatementTopic};
 use crate::audit::AuditRecord;
 use crate::limits::Limits;
 use crate::token::Token;
 
 const ADMIN: u8 = 4;
-const SIGNING_KEY: u8 = 1;
-const PERMISSION: u8 = 2;
-const TOKEN: u8 = 3;
-const LIMITS: u8 = 4;
-const AUDIT: u8 = 5;
-const BUNDLE: u8 = 6;
-const OFFER: u8 = 7;
-const ROTATION: u8 = 8;
-const RETIRED: u8 = 9;
-const STATEMENT: u8 = 10;
+const PERMISSION: u8 = 1;
+const TOKEN: u8 = 2;
+const LIMITS: u8 = 3;
+const AUDIT: u8 = 4;
+const BUNDLE: u8 = 5;
+const OFFER: u8 = 6;
+const ROTATION: u8 = 7;
+const RETIRED: u8 = 8;
+const STATEMENT: u8 = 9;
 
 impl Bytes {
     pub(super) fn admin(&mut self, row: &AdminRow) {
         self.tag(ADMIN);
         match row {
-            AdminRow::SigningKey { node, public_key } => {
-                self.tag(SIGNING_KEY);
-                self.u64(*node);
-                self.raw(&**public_key);
-            }
             AdminRow::Permission(permission) => {
                 let Permission {
                     principal,
@@ -80,12 +74,18 @@ impl Bytes {
                 self.raw(kid.as_bytes());
                 self.u64(*time_ms);
             }
-            AdminRow::Statement { topic, text } => {
+            AdminRow::Statement(kept) => {
+                let KeptStatement {
+                    topic,
+                    issued_at_s,
+                    text,
+                } = kept;
                 self.tag(STATEMENT);
                 self.tag(match topic {
                     StatementTopic::Clock => 1,
                     StatementTopic::MaxFuture => 2,
                 });
+                self.u64(*issued_at_s);
                 self.text(text);
             }
         }

@@ -47,6 +47,9 @@ pub enum LoadError {
     /// Limits that limit nothing.
     #[error("the limits of {0:?} limit nothing")]
     NoLimits(Principal),
+    /// Rows about signing keys that cannot be.
+    #[error("there is {0}")]
+    Trust(&'static str),
     /// Permissions, and none of them to operate.
     #[error("there are permissions, and nobody may operate")]
     NoOperator,
@@ -278,7 +281,7 @@ impl Loader {
     /// # Errors
     /// A scope or a current grant's request id is there twice; a wait is for a free scope or for one
     /// that its session holds or may not acquire; there are too many rare rows of a kind, or
-    /// permissions and nobody who may operate.
+    /// permissions and nobody who may operate, or rows about signing keys that do not fit together.
     pub fn finish(mut self) -> Result<State, LoadError> {
         // Inserting in order leaves the map's leaves half full: even places first, then odd ones,
         // takes a fifth less memory.
@@ -307,6 +310,9 @@ impl Loader {
         }
         if let Some(what) = self.state.too_many() {
             return Err(LoadError::TooMany(what));
+        }
+        if let Some(what) = self.state.untrue_of_trust() {
+            return Err(LoadError::Trust(what));
         }
         Ok(self.state)
     }

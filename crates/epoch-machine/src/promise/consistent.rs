@@ -207,12 +207,11 @@ fn admin(state: &State) -> Result<(), Violation> {
     for (key, row) in state.rows.admin() {
         must(row.key() == *key, || format!("{row:?} stands at {key:?}"))?;
         match row {
-            AdminRow::SigningKey { .. }
-            | AdminRow::Bundle(_)
+            AdminRow::Bundle(_)
             | AdminRow::Offer(_)
             | AdminRow::Rotation(_)
             | AdminRow::Retired(_)
-            | AdminRow::Statement { .. } => {}
+            | AdminRow::Statement(_) => {}
             AdminRow::Permission(_) => permissions += 1,
             AdminRow::Token(token) => {
                 tokens += 1;
@@ -233,6 +232,9 @@ fn admin(state: &State) -> Result<(), Violation> {
     )?;
     must(state.is_open() || state.has_operator_but(None), || {
         format!("nobody may operate, with {permissions} permissions")
+    })?;
+    must(state.untrue_of_trust().is_none(), || {
+        format!("{:?} is there", state.untrue_of_trust())
     })?;
     let rising = audit.windows(2).all(|pair| match pair {
         [one, next] => one.checked_add(1) == Some(*next),

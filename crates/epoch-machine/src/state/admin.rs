@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use epoch_core::{NodeId, Principal, Scope};
+use epoch_core::{Principal, Scope};
 
 use super::{
-    AUDIT_KEPT, KEYS_MAX, LIMITED_MAX, PERMISSIONS_MAX, PERMISSIONS_OF_ONE_MAX, State, TOKENS_MAX,
-    TOKENS_OF_ONE_MAX,
+    AUDIT_KEPT, BUNDLES_MAX, LIMITED_MAX, OFFERS_MAX, PERMISSIONS_MAX, PERMISSIONS_OF_ONE_MAX,
+    RETIRED_KEPT, State, TOKENS_MAX, TOKENS_OF_ONE_MAX,
 };
 use crate::admin::{AdminKey, AdminRow, Permission};
 use crate::audit::AuditRecord;
-use crate::command::{PublicKey, SessionKey};
+use crate::command::SessionKey;
 use crate::limits::{Limits, Usage};
 use crate::permission::{Prefix, Verb};
 use crate::token::{Token, TokenHash, TokenLabel};
@@ -29,27 +29,13 @@ pub struct PermissionPage {
 /// One page of the audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPage {
-    /// Oldest first.
+    /// Newest first.
     pub records: Vec<AuditRecord>,
-    /// Continue after this one; absent at the end.
+    /// Continue before this one; absent at the end.
     pub next: Option<u64>,
 }
 
 impl State {
-    /// Every signing key, by node.
-    pub fn keys(&self) -> impl Iterator<Item = (NodeId, &PublicKey)> {
-        // They come first.
-        let rows = self.rows.admin().values();
-        rows.map_while(AdminRow::signing_key)
-    }
-
-    /// Whether a node's key is known.
-    #[must_use]
-    pub fn has_key(&self, node: NodeId, public_key: &PublicKey) -> bool {
-        let key = AdminKey::SigningKey(node, Arc::new(*public_key));
-        self.rows.admin().contains_key(&key)
-    }
-
     /// Whether everything is allowed to everyone: as long as there is no permission at all.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -124,10 +110,10 @@ impl State {
         &self,
         after: Option<(&Principal, &Prefix)>,
     ) -> impl Iterator<Item = &Permission> {
-        let after = after.map_or_else(last_signing_key, |(principal, prefix)| {
-            AdminKey::Permission(principal.clone(), prefix.clone())
+        // They come first.
+        let after = after.map_or(Bound::Unbounded, |(principal, prefix)| {
+            Bound::Excluded(AdminKey::Permission(principal.clone(), prefix.clone()))
         });
-        let after = Bound::Excluded(after);
         let rows = self.rows.admin().range((after, Bound::Unbounded));
         rows.map_while(|(_, row)| row.permission())
     }
@@ -164,15 +150,14 @@ impl State {
         let rows = self.rows.admin().values();
         let limited = rows.filter_map(|row| match row {
             AdminRow::Limits { principal, .. } => Some(principal),
-            AdminRow::SigningKey { .. }
-            | AdminRow::Permission(_)
+            AdminRow::Permission(_)
             | AdminRow::Token(_)
             | AdminRow::Audit(_)
             | AdminRow::Bundle(_)
             | AdminRow::Offer(_)
             | AdminRow::Rotation(_)
             | AdminRow::Retired(_)
-            | AdminRow::Statement { .. } => None,
+            | AdminRow::Statement(_) => None,
         });
         let all: BTreeSet<&Principal> = permitted.chain(owners).chain(limited).collect();
         let later = all
@@ -202,27 +187,10 @@ impl State {
         usage.copied().unwrap_or_default()
     }
 
-    /// Audit records after number `after`, `limit` at most (0 counts as 1). The newest 1,024 are
-    /// kept.
-    #[must_use]
-    pub fn audit(&self, after: Option<u64>, limit: usize) -> AuditPage {
-        let after = AdminKey::Audit(after.unwrap_or(0));
-        let after = Bound::Excluded(after);
-        let last = Bound::Included(AdminKey::Audit(u64::MAX));
-        let rows = self.rows.admin().range((after, last));
-        let mut records: Vec<AuditRecord> = rows
-            .filter_map(|(_, row)| row.audit())
-            .take(limit.max(1).saturating_add(1))
-            .cloned()
-            .collect();
-        let next = is_more(&mut records, limit).map(|last| last.number);
-        AuditPage { records, next }
-    }
-
     /// Audit records, newest first, those with a number below `before`, `limit` at most (0 counts as
     /// 1). The newest 1,024 are kept.
     #[must_use]
-    pub fn newest_audit(&self, before: Option<u64>, limit: usize) -> AuditPage {
+    pub fn audit(&self, before: Option<u64>, limit: usize) -> AuditPage {
         let before = AdminKey::Audit(before.unwrap_or(u64::MAX));
         let rows = self.rows.admin().range(AdminKey::Audit(0)..before);
         let mut records: Vec<AuditRecord> = rows
@@ -273,7 +241,6 @@ impl State {
         let principals = self.all_permissions(None).map(|its| &its.principal);
         let owners = self.token_labels.keys().map(|(owner, _)| owner);
         let too_many = [
-            (self.keys().count() > KEYS_MAX, "signing keys"),
             (self.rows.permissions() > PERMISSIONS_MAX, "permissions"),
             (
                 longest_run(principals) > PERMISSIONS_OF_ONE_MAX,
@@ -286,6 +253,9 @@ impl State {
             ),
             (self.limited() > LIMITED_MAX, "limits"),
             (audits >= AUDIT_KEPT, "audit records"),
+            (self.bundles_after(0).count() > BUNDLES_MAX, "trust bundles"),
+            (self.offers().count() > OFFERS_MAX, "offered keys"),
+            (self.retired().count() > RETIRED_KEPT, "retired keys"),
         ];
         let found = too_many.into_iter().find(|(is_so, _)| *is_so);
         found.map(|(_, what)| what)
@@ -309,11 +279,6 @@ fn longest_run<'a>(principals: impl Iterator<Item = &'a Principal>) -> usize {
 /// Whether a permission is for a verb: to operate, only for all scopes.
 fn counts(permission: &Permission, verb: Verb) -> bool {
     permission.verbs.has(verb) && (verb != Verb::Operate || permission.prefix.is_everything())
-}
-
-/// Permissions come after it.
-fn last_signing_key() -> AdminKey {
-    AdminKey::SigningKey(u64::MAX, Arc::new([u8::MAX; 32]))
 }
 
 /// Takes off what is more than a page holds; its last item, if there was more.

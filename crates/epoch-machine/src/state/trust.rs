@@ -1,12 +1,15 @@
 //! What the rare rows say of signing keys: the bundles, what is to be in the next one, and what the
 //! next one is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use epoch_core::{Bundle, BundleKey, KeyId, NodeId, SignedBundle, VerifyingKey};
+use epoch_core::{
+    BUNDLE_KEYS_MAX, Bundle, BundleKey, EPOCH_EXCLUSIVE_MAX, KeyId, NodeId, SignedBundle,
+    VerifyingKey,
+};
 
 use super::State;
-use crate::admin::{AdminKey, AdminRow, Offer, Retired};
+use crate::admin::{AdminKey, KeptStatement, Offer, Retired, StatementTopic};
 
 /// A certificate's life in seconds: hygiene, not the fence; its holder asks for a fresh one.
 pub const CERTIFICATE_LIFE_S: u64 = 12 * 3_600;
@@ -62,6 +65,12 @@ impl State {
         rows.filter_map(|(_, row)| row.bundle())
     }
 
+    /// The one of a sequence number, if the chain has it.
+    pub(crate) fn bundle_of(&self, sequence: u64) -> Option<&SignedBundle> {
+        let row = self.rows.admin().get(&AdminKey::Bundle(sequence))?;
+        row.bundle()
+    }
+
     pub(crate) fn bundle_keys(&self) -> impl Iterator<Item = AdminKey> {
         self.bundles_after(0)
             .map(|bundle| AdminKey::Bundle(bundle.bundle().terms().sequence))
@@ -69,8 +78,16 @@ impl State {
 
     /// The operator's statements, as signed texts; some may have expired.
     pub fn statements(&self) -> impl Iterator<Item = &str> {
-        let rows = self.rows.admin().values();
-        rows.filter_map(AdminRow::statement)
+        let topics = [StatementTopic::Clock, StatementTopic::MaxFuture];
+        let kept = topics
+            .into_iter()
+            .filter_map(|topic| self.kept_statement(topic));
+        kept.map(|kept| &*kept.text)
+    }
+
+    pub(crate) fn kept_statement(&self, topic: StatementTopic) -> Option<&KeptStatement> {
+        let row = self.rows.admin().get(&AdminKey::Statement(topic))?;
+        row.statement()
     }
 
     pub(crate) fn offer(&self, node: NodeId) -> Option<&Offer> {
@@ -95,6 +112,12 @@ impl State {
         self.rows.admin().contains_key(&AdminKey::Rotation(node))
     }
 
+    pub(crate) fn rotations(&self) -> impl Iterator<Item = NodeId> {
+        let all = AdminKey::Rotation(0)..=AdminKey::Rotation(NodeId::MAX);
+        let rows = self.rows.admin().range(all);
+        rows.filter_map(|(_, row)| row.rotation())
+    }
+
     /// Whether a key has left the bundle, or is to.
     #[must_use]
     pub fn is_retired(&self, kid: KeyId) -> bool {
@@ -102,8 +125,10 @@ impl State {
     }
 
     pub(crate) fn retired(&self) -> impl Iterator<Item = Retired> {
-        let rows = self.rows.admin().values();
-        rows.filter_map(AdminRow::retired)
+        let kid = |byte| KeyId::from_bytes([byte; 32]);
+        let all = AdminKey::Retired(kid(0))..=AdminKey::Retired(kid(u8::MAX));
+        let rows = self.rows.admin().range(all);
+        rows.filter_map(|(_, row)| row.retired())
     }
 
     /// All signing keys, by node: those of the newest bundle, then those that are offered.
@@ -113,7 +138,7 @@ impl State {
             return Vec::new();
         };
         let now_s = self.now_ms / 1_000;
-        let signing = signing(current.bundle(), now_s);
+        let signing = self.signing(current.bundle(), now_s);
         let in_bundle = current.bundle().keys().iter().map(|key| {
             let kid = key.key.id();
             let standing = match signing.get(&key.node) {
@@ -149,7 +174,9 @@ impl State {
         let keys = self.next_keys(current, now_s);
         let terms = current.terms();
         let same = keys.iter().eq(current.keys());
-        let old = now_s >= terms.issued_at_s.saturating_add(terms.lifetime_s / 3);
+        // One that the root key signed may live shorter than those that follow it.
+        let life_s = terms.expires_at_s.saturating_sub(terms.issued_at_s);
+        let old = now_s >= terms.issued_at_s.saturating_add(life_s / 3);
         if same && !old {
             return None;
         }
@@ -166,10 +193,12 @@ impl State {
     }
 
     fn next_keys(&self, current: &Bundle, now_s: u64) -> Vec<BundleKey> {
+        // As they stand in the bundle: of two that sign from the same second, one is the newer, too.
+        let order = |key: &BundleKey| (key.since_s, *key.key.as_bytes());
         let newer = |key: &BundleKey| {
             let later = current
                 .keys_of(key.node)
-                .filter(|other| other.since_s > key.since_s && !self.is_retired(other.key.id()));
+                .filter(|other| order(other) > order(key) && !self.is_retired(other.key.id()));
             later.map(|other| other.since_s).min()
         };
         let verifies = |key: &&BundleKey| {
@@ -183,22 +212,76 @@ impl State {
             key: offer.key.clone(),
             since_s: now_s.saturating_add(current.terms().max_age_s),
         });
-        let mut keys: Vec<_> = kept.chain(new).collect();
+        // What finds no room waits: a bundle that cannot be would keep retired keys in use.
+        let mut keys: Vec<_> = kept.chain(new).take(BUNDLE_KEYS_MAX).collect();
         keys.sort_by(|a, b| {
             let order = |key: &BundleKey| (key.node, key.since_s, *key.key.as_bytes());
             order(a).cmp(&order(b))
         });
         keys
     }
-}
 
-/// The newest key that signs, of each node.
-fn signing(bundle: &Bundle, now_s: u64) -> BTreeMap<NodeId, &BundleKey> {
-    let old_enough = bundle.keys().iter().filter(|key| key.since_s <= now_s);
-    let mut newest = BTreeMap::new();
-    // Keys are ordered by node, then by when they sign from.
-    for key in old_enough {
-        newest.insert(key.node, key);
+    /// The newest key that signs, of each node.
+    fn signing<'b>(&self, bundle: &'b Bundle, now_s: u64) -> BTreeMap<NodeId, &'b BundleKey> {
+        let keys = bundle.keys().iter();
+        let sign = keys.filter(|key| key.since_s <= now_s && !self.is_retired(key.key.id()));
+        // Keys are ordered by node, then by when they sign from: of each node, the last one counts.
+        sign.map(|key| (key.node, key)).collect()
     }
-    newest
+
+    /// What of the rows about signing keys cannot be, if anything. Signatures are not verified
+    /// again.
+    pub(crate) fn untrue_of_trust(&self) -> Option<&'static str> {
+        let bundles: Vec<_> = self.bundles_after(0).collect();
+        let Some(current) = self.bundle() else {
+            let any = self.offers().next().is_some() || self.rotations().next().is_some();
+            return any.then_some("a key wanted or offered without a bundle");
+        };
+        let current = current.bundle();
+        let own = (self.cluster_id, self.incarnation, &current.terms().root);
+        let is_own = |bundle: &&SignedBundle| {
+            let terms = bundle.bundle().terms();
+            (terms.cluster, terms.incarnation, &terms.root) == own
+        };
+        let by_root = |bundle: &SignedBundle| bundle.names_signer(own.2.id());
+        let follow = bundles.windows(2).all(|pair| match pair {
+            [one, next] => {
+                let sequence = |bundle: &SignedBundle| bundle.bundle().terms().sequence;
+                sequence(one).checked_add(1) == Some(sequence(next)) && !by_root(next)
+            }
+            _ => true,
+        });
+        let is_offer = |offer: &Offer| {
+            let kid = offer.key.id();
+            let wanted = self.is_rotation_wanted(offer.node);
+            let stale = current.find(kid).is_some() || self.is_retired(kid) || offer.key == *own.2;
+            let endorsed = current.nodes().contains(&offer.node) && !wanted;
+            let node = (1..EPOCH_EXCLUSIVE_MAX).contains(&offer.node);
+            node && !stale && (!offer.endorsed || endorsed)
+        };
+        let offered: BTreeSet<_> = self.offers().map(|offer| offer.key.id()).collect();
+        let nodes = current.nodes();
+        let untrue = [
+            (
+                !bundles.iter().all(is_own),
+                "a bundle of another cluster, incarnation or root",
+            ),
+            (
+                !bundles.first().is_some_and(|first| by_root(first)),
+                "a chain of bundles without root",
+            ),
+            (!follow, "a bundle that does not follow the one before it"),
+            (!self.offers().all(is_offer), "a key that nobody may offer"),
+            (
+                offered.len() != self.offers().count(),
+                "a key offered twice",
+            ),
+            (
+                !self.rotations().all(|node| nodes.contains(&node)),
+                "a key wanted of an unknown node",
+            ),
+        ];
+        let found = untrue.into_iter().find(|(is_so, _)| *is_so);
+        found.map(|(_, what)| what)
+    }
 }

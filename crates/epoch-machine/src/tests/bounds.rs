@@ -4,33 +4,8 @@ use epoch_core::RequestId;
 
 use super::machine::{Machine, refused, scope};
 use crate::command::{Command, SessionKey};
-use crate::outcome::{Outcome, Refusal};
-use crate::state::{GRANTS_MAX, KEYS_MAX, SESSIONS_MAX};
-
-#[test]
-fn keys_are_known_once_registered_and_bounded() {
-    let mut machine = Machine::new();
-    assert!(!machine.state.has_key(1, &[7; 32]));
-    for _ in 0..2 {
-        assert_eq!(
-            machine.register_key(1, 7),
-            Outcome::KeyRegistered { node: 1 }
-        );
-    }
-    assert!(machine.state.has_key(1, &[7; 32]));
-    assert!(!machine.state.has_key(2, &[7; 32]));
-    assert_eq!(machine.state.keys().collect::<Vec<_>>(), [(1, &[7; 32])]);
-
-    for node in 2..=u64::try_from(KEYS_MAX).unwrap() {
-        machine.register_key(node, 7);
-    }
-    assert_eq!(machine.register_key(1_000, 7), refused(Refusal::KeyLimit));
-    // One that is there already is still fine.
-    assert_eq!(
-        machine.register_key(1, 7),
-        Outcome::KeyRegistered { node: 1 }
-    );
-}
+use crate::outcome::Refusal;
+use crate::state::{GRANTS_MAX, SESSIONS_MAX};
 
 #[test]
 fn state_is_bounded_by_what_is_in_use() {

@@ -2,15 +2,14 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use epoch_core::{ClusterId, Holder, Incarnation, OpenId, Principal, Reason, RequestId};
+use epoch_core::{Bundle, ClusterId, Holder, Incarnation, OpenId, Principal, Reason, RequestId};
 use siphasher::sip128::SipHasher24;
 use uuid::Uuid;
 
-use super::machine::{
-    audit_record, epoch, permission, principal, scope, signing_key, token, verbs,
-};
+use super::keys::{NOW_S, ROOT, kid, old_keys, signed, terms, verifying};
+use super::machine::{audit_record, epoch, permission, principal, scope, token, verbs};
 use super::random::Random;
-use crate::admin::{AdminRow, Permission, StatementTopic};
+use crate::admin::{AdminRow, KeptStatement, Offer, Permission, Retired, StatementTopic};
 use crate::audit::{AuditAction, AuditRecord, AuditTarget};
 use crate::command::{Leadership, SessionKey, Ttl};
 use crate::hash::StateHash;
@@ -152,57 +151,15 @@ fn admin_bytes(row: &AdminRow) -> Vec<u8> {
         [&length.to_le_bytes()[..], text.as_bytes()].concat()
     };
     let bytes = match row {
-        AdminRow::SigningKey { node, public_key } => {
-            [&[1][..], &node.to_le_bytes(), &public_key[..]].concat()
-        }
-        AdminRow::Bundle(bundle) => {
-            let count = u32::try_from(bundle.signatures().len()).unwrap();
-            let signatures = bundle.signatures().iter();
-            let signatures =
-                signatures.map(|(kid, signature)| [&kid.as_bytes()[..], &signature[..]].concat());
-            let signatures: Vec<u8> = signatures.flatten().collect();
-            [
-                &[6][..],
-                &text(bundle.payload()),
-                &count.to_le_bytes(),
-                &signatures,
-            ]
-            .concat()
-        }
-        AdminRow::Offer(offer) => [
-            &[7][..],
-            &offer.node.to_le_bytes(),
-            offer.key.as_bytes(),
-            &[u8::from(offer.endorsed)],
-        ]
-        .concat(),
-        AdminRow::Rotation(node) => [&[8][..], &node.to_le_bytes()].concat(),
-        AdminRow::Retired(retired) => [
-            &[9][..],
-            retired.kid.as_bytes(),
-            &retired.time_ms.to_le_bytes(),
-        ]
-        .concat(),
-        AdminRow::Statement {
-            topic,
-            text: signed,
-        } => {
-            let topic = if *topic == StatementTopic::Clock {
-                1
-            } else {
-                2
-            };
-            [&[10, topic][..], &text(signed)].concat()
-        }
         AdminRow::Permission(its) => [
-            &[2][..],
+            &[1][..],
             &text(its.principal.as_str()),
             &text(its.prefix.as_str()),
             &its.verbs.bits().to_le_bytes(),
         ]
         .concat(),
         AdminRow::Token(token) => [
-            &[3][..],
+            &[2][..],
             &token.hash.0,
             &text(token.principal.as_str()),
             &text(token.label.as_str()),
@@ -221,10 +178,10 @@ fn admin_bytes(row: &AdminRow) -> Vec<u8> {
                 limit.map_or(vec![0], |limit| [&[1][..], &limit.to_le_bytes()].concat())
             };
             let all = all.map(limit).concat();
-            [&[4][..], &text(principal.as_str()), &all].concat()
+            [&[3][..], &text(principal.as_str()), &all].concat()
         }
         AdminRow::Audit(record) => [
-            &[5][..],
+            &[4][..],
             &record.number.to_le_bytes(),
             &record.time_ms.to_le_bytes(),
             &record.index.to_le_bytes(),
@@ -232,6 +189,43 @@ fn admin_bytes(row: &AdminRow) -> Vec<u8> {
             &record.action.number().to_le_bytes(),
             &text(record.target.as_str()),
             &text(record.refused.map_or("", Reason::as_str)),
+        ]
+        .concat(),
+        AdminRow::Bundle(bundle) => {
+            let signatures = bundle.signatures().iter();
+            let signatures = signatures.map(|(kid, one)| [kid.as_bytes(), &one[..]].concat());
+            let signatures: Vec<_> = signatures.collect();
+            let count = u32::try_from(signatures.len()).unwrap();
+            [
+                &[5][..],
+                &text(bundle.payload()),
+                &count.to_le_bytes(),
+                &signatures.concat(),
+            ]
+            .concat()
+        }
+        AdminRow::Offer(offer) => [
+            &[6][..],
+            &offer.node.to_le_bytes(),
+            offer.key.as_bytes(),
+            &[u8::from(offer.endorsed)],
+        ]
+        .concat(),
+        AdminRow::Rotation(node) => [&[7][..], &node.to_le_bytes()].concat(),
+        AdminRow::Retired(retired) => [
+            &[8][..],
+            retired.kid.as_bytes(),
+            &retired.time_ms.to_le_bytes(),
+        ]
+        .concat(),
+        AdminRow::Statement(kept) => [
+            &[9][..],
+            &[match kept.topic {
+                StatementTopic::Clock => 1,
+                StatementTopic::MaxFuture => 2,
+            }],
+            &kept.issued_at_s.to_le_bytes(),
+            &text(&kept.text),
         ]
         .concat(),
     };
@@ -273,9 +267,11 @@ fn request_id(id: u64) -> RequestId {
 }
 
 /// One of each kind, in order.
-fn rare_rows() -> [AdminRow; 5] {
+fn rare_rows() -> [AdminRow; 9] {
+    let state = fixed_state();
+    let keys = old_keys(&[(1, 1), (2, 2)]);
+    let bundle = Bundle::new(terms(&state, 1, NOW_S), keys).unwrap();
     [
-        signing_key(1),
         permission("root", "", "acquire,operate"),
         AdminRow::Token(Token {
             expires_ms: NonZeroU64::new(1_900_000_000_000),
@@ -295,7 +291,36 @@ fn rare_rows() -> [AdminRow; 5] {
             refused: Some(Reason::PermissionDenied),
             ..audit_record(7)
         }),
+        AdminRow::Bundle(signed(&bundle, &[ROOT])),
+        AdminRow::Offer(Offer {
+            node: 1,
+            key: verifying(11),
+            endorsed: true,
+        }),
+        AdminRow::Rotation(2),
+        AdminRow::Retired(Retired {
+            kid: kid(2),
+            time_ms: 1_799_999_999_999,
+        }),
+        AdminRow::Statement(KeptStatement {
+            topic: StatementTopic::MaxFuture,
+            issued_at_s: 1_799_999_999,
+            text: "a statement".into(),
+        }),
     ]
+}
+
+fn fixed_head() -> Head {
+    Head {
+        cluster_id: ClusterId(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
+        incarnation: Incarnation(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001)),
+        group: 7,
+        now_ms: 1_800_000_000_000,
+    }
+}
+
+fn fixed_state() -> State {
+    Loader::new(fixed_head()).finish().unwrap()
 }
 
 fn sessions() -> [SessionRow; 2] {
@@ -325,12 +350,7 @@ fn sessions() -> [SessionRow; 2] {
 /// The expected value is from another implementation, written from the table alone.
 #[test]
 fn the_hash_of_a_fixed_state_never_changes() {
-    let mut loader = Loader::new(Head {
-        cluster_id: ClusterId(Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)),
-        incarnation: Incarnation(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001)),
-        group: 7,
-        now_ms: 1_800_000_000_000,
-    });
+    let mut loader = Loader::new(fixed_head());
     for row in sessions() {
         loader.session(row).unwrap();
     }
@@ -396,7 +416,7 @@ fn the_hash_of_a_fixed_state_never_changes() {
         loader.admin(row).unwrap();
     }
     let state = loader.finish().unwrap();
-    assert_eq!(state.hash().to_string(), "201f936392e38a71fdbce7a62fb5b808");
+    assert_eq!(state.hash().to_string(), "9591d59878df58d328b5c757ee4d2252");
     assert_eq!(state.hash(), hash_of_rows(&state));
     assert_eq!(StateHash::from_bytes(state.hash().to_bytes()), state.hash());
 }
@@ -523,29 +543,56 @@ impl Parts {
     }
 
     fn permission(&mut self) -> &mut Permission {
-        match &mut self.rare[1] {
+        match &mut self.rare[0] {
             AdminRow::Permission(permission) => permission,
             other => panic!("{other:?}"),
         }
     }
 
     fn token(&mut self) -> &mut Token {
-        match &mut self.rare[2] {
+        match &mut self.rare[1] {
             AdminRow::Token(token) => token,
             other => panic!("{other:?}"),
         }
     }
 
     fn limits(&mut self) -> (&mut Principal, &mut Limits) {
-        match &mut self.rare[3] {
+        match &mut self.rare[2] {
             AdminRow::Limits { principal, limits } => (principal, limits),
             other => panic!("{other:?}"),
         }
     }
 
     fn audit(&mut self) -> &mut AuditRecord {
-        match &mut self.rare[4] {
+        match &mut self.rare[3] {
             AdminRow::Audit(record) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set_bundle(&mut self, sequence: u64, signers: &[u8]) {
+        let terms = terms(&fixed_state(), sequence, NOW_S);
+        let bundle = Bundle::new(terms, old_keys(&[(1, 1), (2, 2)])).unwrap();
+        self.rare[4] = AdminRow::Bundle(signed(&bundle, signers));
+    }
+
+    fn offer(&mut self) -> &mut Offer {
+        match &mut self.rare[5] {
+            AdminRow::Offer(offer) => offer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn retired(&mut self) -> &mut Retired {
+        match &mut self.rare[7] {
+            AdminRow::Retired(retired) => retired,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn statement(&mut self) -> &mut KeptStatement {
+        match &mut self.rare[8] {
+            AdminRow::Statement(kept) => kept,
             other => panic!("{other:?}"),
         }
     }
@@ -620,32 +667,24 @@ fn each_field_of_each_row_changes_the_hash() {
 fn each_field_of_each_rare_row_changes_the_hash() {
     assert_each_changes_the_hash(&[
         |parts| drop(parts.rare.remove(0)),
-        |parts| parts.rare[0] = signing_key(2),
-        |parts| {
-            parts.rare[0] = AdminRow::SigningKey {
-                node: 1,
-                public_key: Arc::new([8; 32]),
-            }
-        },
-        |parts| drop(parts.rare.remove(1)),
         |parts| parts.permission().principal = principal("ruth"),
         |parts| parts.permission().prefix = Prefix::parse("r").unwrap(),
         |parts| parts.permission().verbs = verbs("operate"),
-        |parts| drop(parts.rare.remove(2)),
+        |parts| drop(parts.rare.remove(1)),
         |parts| parts.token().hash.0[31] = 1,
         |parts| parts.token().principal = principal("agenu"),
         |parts| parts.token().label = TokenLabel::parse("ci-2").unwrap(),
         |parts| parts.token().created_ms += 1,
         |parts| parts.token().expires_ms = NonZeroU64::new(1),
         |parts| parts.token().expires_ms = None,
-        |parts| drop(parts.rare.remove(3)),
+        |parts| drop(parts.rare.remove(2)),
         |parts| *parts.limits().0 = principal("agenu"),
         |parts| parts.limits().1.sessions = None,
         |parts| parts.limits().1.grants = None,
         |parts| parts.limits().1.grants = Some(1),
         |parts| parts.limits().1.waits = Some(0),
         |parts| parts.limits().1.requests_per_second = Some(501),
-        |parts| drop(parts.rare.remove(4)),
+        |parts| drop(parts.rare.remove(3)),
         |parts| parts.audit().number = 8,
         |parts| parts.audit().time_ms = 8,
         |parts| parts.audit().index = 8,
@@ -654,6 +693,24 @@ fn each_field_of_each_rare_row_changes_the_hash() {
         |parts| parts.audit().target = AuditTarget::new("b").unwrap(),
         |parts| parts.audit().refused = None,
         |parts| parts.audit().refused = Some(Reason::ScopeHeld),
+        |parts| drop(parts.rare.remove(4)),
+        |parts| parts.set_bundle(2, &[ROOT]),
+        |parts| parts.set_bundle(1, &[1]),
+        |parts| parts.set_bundle(1, &[ROOT, 1]),
+        |parts| parts.set_bundle(1, &[1, ROOT]),
+        |parts| drop(parts.rare.remove(5)),
+        |parts| parts.offer().node = 2,
+        |parts| parts.offer().key = verifying(12),
+        |parts| parts.offer().endorsed = false,
+        |parts| drop(parts.rare.remove(6)),
+        |parts| parts.rare[6] = AdminRow::Rotation(3),
+        |parts| drop(parts.rare.remove(7)),
+        |parts| parts.retired().kid = kid(3),
+        |parts| parts.retired().time_ms += 1,
+        |parts| drop(parts.rare.remove(8)),
+        |parts| parts.statement().topic = StatementTopic::Clock,
+        |parts| parts.statement().issued_at_s += 1,
+        |parts| parts.statement().text = "another".into(),
     ]);
 }
 

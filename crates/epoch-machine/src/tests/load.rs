@@ -1,10 +1,11 @@
-use epoch_core::{Holder, OpenId, RequestId};
+use epoch_core::{Bundle, Holder, OpenId, RequestId};
 use uuid::Uuid;
 
+use super::keys::{NOW_S, ROOT, kid, old_keys, signed, terms, verifying};
 use super::machine::{
-    LEADERSHIP, Machine, audit_record, epoch, permission, principal, scope, signing_key, token,
+    LEADERSHIP, Machine, audit_record, epoch, permission, principal, scope, token,
 };
-use crate::admin::AdminRow;
+use crate::admin::{AdminRow, Offer, Retired};
 use crate::command::{SessionKey, Ttl};
 use crate::limits::Limits;
 use crate::load::{Head, HeldRow, LoadError, Loader, ScopeRow, SessionRow};
@@ -12,8 +13,8 @@ use crate::load::{SpentRow, StandingRow};
 use crate::promise::consistent;
 use crate::rows::SpentUse;
 use crate::state::{
-    AUDIT_KEPT, KEYS_MAX, LIMITED_MAX, PERMISSIONS_MAX, PERMISSIONS_OF_ONE_MAX, SPENT_IDS_KEPT,
-    State, TOKENS_MAX, TOKENS_OF_ONE_MAX,
+    AUDIT_KEPT, BUNDLES_MAX, LIMITED_MAX, OFFERS_MAX, PERMISSIONS_MAX, PERMISSIONS_OF_ONE_MAX,
+    RETIRED_KEPT, SPENT_IDS_KEPT, State, TOKENS_MAX, TOKENS_OF_ONE_MAX,
 };
 use crate::terms::Terms;
 
@@ -96,7 +97,12 @@ fn a_state_that_went_out_and_in_is_equal_and_consistent() {
             machine.release(&format!("{id}"), grant.session, grant.epoch);
         }
     }
-    machine.register_key(1, 7);
+    machine.first_bundle();
+    machine.rotate(None);
+    machine.offer(1, 11, Some(1));
+    machine.renew(&[1, 2]);
+    machine.offer(2, 12, Some(2));
+    machine.retire(1);
     let state = &machine.state;
     let mut loaded = reloaded(state).unwrap();
     assert_eq!(&loaded, state);
@@ -124,7 +130,7 @@ fn equality_is_of_what_later_entries_can_see() {
             state.rows.remove_session(only);
         },
         |state| {
-            state.rows.put_admin(signing_key(1));
+            state.rows.put_admin(AdminRow::Rotation(1));
         },
     ];
     for change in changes {
@@ -185,6 +191,70 @@ fn rows_that_do_not_fit_together_are_refused() {
     ));
 }
 
+fn bundle(sequence: u64, signers: &[u8]) -> AdminRow {
+    let terms = terms(&Machine::new().state, sequence, NOW_S);
+    let bundle = Bundle::new(terms, old_keys(&[(1, 1)])).unwrap();
+    AdminRow::Bundle(signed(&bundle, signers))
+}
+
+fn offer(node: u64, number: u8) -> AdminRow {
+    AdminRow::Offer(Offer {
+        node,
+        key: verifying(number),
+        endorsed: false,
+    })
+}
+
+fn retired(number: u8) -> AdminRow {
+    AdminRow::Retired(Retired {
+        kid: kid(number),
+        time_ms: 1,
+    })
+}
+
+#[test]
+fn rows_of_trust_that_do_not_fit_together_are_refused() {
+    let mut other = Machine::new().state;
+    other.incarnation = epoch_core::Incarnation(Uuid::from_u128(9));
+    let of_another_life = Bundle::new(terms(&other, 1, NOW_S), old_keys(&[(1, 1)])).unwrap();
+    let of_another_life = AdminRow::Bundle(signed(&of_another_life, &[ROOT]));
+    let endorsed = AdminRow::Offer(Offer {
+        node: 2,
+        key: verifying(12),
+        endorsed: true,
+    });
+    let first = || bundle(1, &[ROOT]);
+    let wanted = AdminRow::Rotation;
+    let not_own = "a bundle of another cluster, incarnation or root";
+    let does_not_follow = "a bundle that does not follow the one before it";
+    for (what, rows) in [
+        ("a key wanted or offered without a bundle", vec![wanted(1)]),
+        (
+            "a key wanted or offered without a bundle",
+            vec![offer(1, 11)],
+        ),
+        (not_own, vec![of_another_life]),
+        ("a chain of bundles without root", vec![bundle(1, &[1])]),
+        (does_not_follow, vec![first(), bundle(3, &[1])]),
+        (does_not_follow, vec![first(), bundle(2, &[ROOT])]),
+        ("a key wanted of an unknown node", vec![first(), wanted(2)]),
+        ("a key that nobody may offer", vec![first(), endorsed]),
+        ("a key that nobody may offer", vec![first(), offer(2, 1)]),
+        ("a key that nobody may offer", vec![first(), offer(0, 11)]),
+        (
+            "a key that nobody may offer",
+            vec![first(), offer(1 << 53, 11)],
+        ),
+        ("a key that nobody may offer", vec![first(), offer(2, ROOT)]),
+        (
+            "a key offered twice",
+            vec![first(), offer(2, 12), offer(3, 12)],
+        ),
+    ] {
+        assert_eq!(refused(rows), LoadError::Trust(what));
+    }
+}
+
 fn refused(rows: Vec<AdminRow>) -> LoadError {
     let mut loader = Loader::new(head());
     let added = rows.into_iter().try_for_each(|row| loader.admin(row));
@@ -195,7 +265,10 @@ fn refused(rows: Vec<AdminRow>) -> LoadError {
 fn rare_rows_that_are_there_twice_or_say_nothing_are_refused() {
     let token = |hash, label| AdminRow::Token(token("bot", hash, label));
     for twice in [
-        vec![signing_key(1), signing_key(1)],
+        vec![AdminRow::Rotation(1), AdminRow::Rotation(1)],
+        vec![bundle(1, &[ROOT]), bundle(1, &[1])],
+        vec![retired(1), retired(1)],
+        vec![offer(1, 11), offer(1, 12)],
         vec![
             permission("bot", "", "operate"),
             permission("bot", "", "read"),
@@ -227,7 +300,6 @@ fn more_rare_rows_than_are_kept_are_refused() {
     let owner = |number: u64| format!("p{number}");
     let root = || permission("root", "", "operate");
     for (what, rows) in [
-        ("signing keys", many(KEYS_MAX, &signing_key)),
         ("permissions", {
             let row = |number: u64| permission(&owner(number), "", "operate");
             many(PERMISSIONS_MAX, &row)
@@ -264,6 +336,19 @@ fn more_rare_rows_than_are_kept_are_refused() {
         ("audit records", {
             let row = |number: u64| AdminRow::Audit(audit_record(number + 1));
             many(usize::try_from(AUDIT_KEPT).unwrap(), &row)
+        }),
+        ("trust bundles", {
+            let signer = |number| if number == 0 { ROOT } else { 1 };
+            let row = |number: u64| bundle(number + 1, &[signer(number)]);
+            many(BUNDLES_MAX, &row)
+        }),
+        ("offered keys", {
+            let row = |number: u64| offer(number + 1, u8::try_from(20 + number).unwrap());
+            many(OFFERS_MAX, &row)
+        }),
+        ("retired keys", {
+            let row = |number: u64| retired(u8::try_from(number).unwrap());
+            many(RETIRED_KEPT, &row)
         }),
     ] {
         assert_eq!(refused(rows), LoadError::TooMany(what));

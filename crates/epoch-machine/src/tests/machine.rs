@@ -1,7 +1,5 @@
 //! One command at a time, for tests that say what comes of each.
 
-use std::sync::Arc;
-
 use epoch_core::{
     ClusterId, Epoch, Holder, Incarnation, IntentId, OpenId, Position, Principal, RequestId, Scope,
     SessionId,
@@ -44,13 +42,6 @@ pub(super) fn request_id(id: u64) -> RequestId {
 
 pub(super) fn principal(name: &str) -> Principal {
     Principal::parse(name).unwrap()
-}
-
-pub(super) fn signing_key(node: u64) -> AdminRow {
-    AdminRow::SigningKey {
-        node,
-        public_key: Arc::new([7; 32]),
-    }
 }
 
 /// Verbs are named with commas between.
@@ -234,13 +225,6 @@ impl Machine {
     pub(super) fn expire(&mut self, session: SessionId) -> Outcome {
         self.one(Command::Expire {
             session: SessionKey::from(&session),
-        })
-    }
-
-    pub(super) fn register_key(&mut self, node: u64, byte: u8) -> Outcome {
-        self.one(Command::RegisterKey {
-            node,
-            public_key: Arc::new([byte; 32]),
         })
     }
 

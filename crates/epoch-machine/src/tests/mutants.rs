@@ -287,10 +287,6 @@ fn undelayed(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::DelayEnded { ended: true })
 }
 
-fn registered(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::KeyRegistered { .. })
-}
-
 fn permitted(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::PermissionGranted)
 }
@@ -309,6 +305,26 @@ fn token_removed(outcome: &Outcome) -> bool {
 
 fn limited(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::LimitsSet)
+}
+
+fn bundle_put(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::BundlePut)
+}
+
+fn key_offered(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::KeyOffered)
+}
+
+fn keys_wanted(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::RotationWanted { .. })
+}
+
+fn key_retired(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::KeyRetired { retired: true })
+}
+
+fn statement_put(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::StatementPut)
 }
 
 /// Of a command whose only effect is its audit record.
@@ -333,7 +349,7 @@ fn unhashed(
 
 #[test]
 fn a_change_that_the_hash_does_not_see_is_found() {
-    let bugs: [Apply; 10] = [
+    let bugs: [Apply; 9] = [
         |state, entry, batch| unhashed(state, entry, batch, opened),
         |state, entry, batch| unhashed(state, entry, batch, closed),
         |state, entry, batch| unhashed(state, entry, batch, granted),
@@ -343,18 +359,22 @@ fn a_change_that_the_hash_does_not_see_is_found() {
         |state, entry, batch| unhashed(state, entry, batch, transferred),
         |state, entry, batch| unhashed(state, entry, batch, written),
         |state, entry, batch| unhashed(state, entry, batch, undelayed),
-        |state, entry, batch| unhashed(state, entry, batch, registered),
     ];
     for bug in bugs {
         let failure = found(bug);
         assert!(matches!(failure, Failure::Hash), "{failure}");
     }
-    let bugs: [Apply; 6] = [
+    let bugs: [Apply; 11] = [
         |state, entry, batch| unhashed(state, entry, batch, permitted),
         |state, entry, batch| unhashed(state, entry, batch, forbidden),
         |state, entry, batch| unhashed(state, entry, batch, token_added),
         |state, entry, batch| unhashed(state, entry, batch, token_removed),
         |state, entry, batch| unhashed(state, entry, batch, limited),
+        |state, entry, batch| unhashed(state, entry, batch, bundle_put),
+        |state, entry, batch| unhashed(state, entry, batch, key_offered),
+        |state, entry, batch| unhashed(state, entry, batch, keys_wanted),
+        |state, entry, batch| unhashed(state, entry, batch, key_retired),
+        |state, entry, batch| unhashed(state, entry, batch, statement_put),
         |state, entry, batch| unhashed(state, entry, batch, audited),
     ];
     for bug in bugs {
@@ -380,7 +400,7 @@ fn unrecorded(
 
 #[test]
 fn a_change_that_is_not_recorded_is_found() {
-    let bugs: [Apply; 10] = [
+    let bugs: [Apply; 9] = [
         |state, entry, batch| unrecorded(state, entry, batch, opened),
         |state, entry, batch| unrecorded(state, entry, batch, closed),
         |state, entry, batch| unrecorded(state, entry, batch, granted),
@@ -390,18 +410,22 @@ fn a_change_that_is_not_recorded_is_found() {
         |state, entry, batch| unrecorded(state, entry, batch, transferred),
         |state, entry, batch| unrecorded(state, entry, batch, written),
         |state, entry, batch| unrecorded(state, entry, batch, undelayed),
-        |state, entry, batch| unrecorded(state, entry, batch, registered),
     ];
     for bug in bugs {
         let failure = found(bug);
         assert!(matches!(failure, Failure::Changes), "{failure}");
     }
-    let bugs: [Apply; 6] = [
+    let bugs: [Apply; 11] = [
         |state, entry, batch| unrecorded(state, entry, batch, permitted),
         |state, entry, batch| unrecorded(state, entry, batch, forbidden),
         |state, entry, batch| unrecorded(state, entry, batch, token_added),
         |state, entry, batch| unrecorded(state, entry, batch, token_removed),
         |state, entry, batch| unrecorded(state, entry, batch, limited),
+        |state, entry, batch| unrecorded(state, entry, batch, bundle_put),
+        |state, entry, batch| unrecorded(state, entry, batch, key_offered),
+        |state, entry, batch| unrecorded(state, entry, batch, keys_wanted),
+        |state, entry, batch| unrecorded(state, entry, batch, key_retired),
+        |state, entry, batch| unrecorded(state, entry, batch, statement_put),
         |state, entry, batch| unrecorded(state, entry, batch, audited),
     ];
     for bug in bugs {

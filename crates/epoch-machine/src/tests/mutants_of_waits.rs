@@ -154,7 +154,7 @@ fn a_retry_that_waits_a_second_time_is_found() {
     assert!(
         matches!(
             failure,
-            Failure::Refused(_) | Failure::Promise(Violation::Inconsistent(_))
+            Failure::Refused(_) | Failure::Told(_) | Failure::Promise(Violation::Inconsistent(_))
         ),
         "{failure}"
     );

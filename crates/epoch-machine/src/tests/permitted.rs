@@ -160,9 +160,10 @@ impl Permitted {
             | Command::RevokePermission { by, .. }
             | Command::AddToken { by, .. }
             | Command::RemoveToken { by, .. }
+            | Command::SetLimits { by, .. }
             | Command::RotateKeys { by, .. }
             | Command::RetireKey { by, .. }
-            | Command::SetLimits { by, .. } => self.may_operate(by.as_ref()),
+            | Command::PutStatement { by, .. } => self.may_operate(by.as_ref()),
             Command::Close { .. }
             | Command::Expire { .. }
             | Command::CancelWait { .. }
@@ -171,9 +172,7 @@ impl Permitted {
             | Command::Transfer { .. }
             | Command::Release { .. }
             | Command::PutBundle { .. }
-            | Command::OfferKey(_)
-            | Command::PutStatement { .. }
-            | Command::RegisterKey { .. } => true,
+            | Command::OfferKey(_) => true,
         }
     }
 

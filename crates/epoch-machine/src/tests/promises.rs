@@ -15,7 +15,12 @@ const STEPS_PER_EPISODE: u64 = 2_000;
 
 /// Of a million steps, how often each of these happens at least: a run that never gets anywhere
 /// would prove nothing.
-const EXPECTED: &[(&str, u64)] = &[("foreign batches", 10_000), ("rollbacks", 1_000)];
+const EXPECTED: &[(&str, u64)] = &[
+    ("foreign batches", 10_000),
+    ("rollbacks", 1_000),
+    ("bundles by nodes", 500),
+    ("keys brought in by nodes", 100),
+];
 
 #[test]
 fn every_promise_holds_over_random_commands_rollbacks_and_leadership_changes() {
@@ -116,6 +121,11 @@ impl Coverage {
             Outcome::RecordWritten { replayed: true, .. } => "writes replayed",
             Outcome::RecordWritten { .. } => "writes",
             Outcome::RefusedMany { .. } => "refused many",
+            Outcome::BundlePut => "bundles",
+            Outcome::KeyOffered => "keys offered",
+            Outcome::RotationWanted { .. } => "keys wanted",
+            Outcome::KeyRetired { retired: true } => "keys retired",
+            Outcome::StatementPut => "statements",
             Outcome::Refused(refusal) => {
                 let name = refusal_name(&format!("{refusal:?}"));
                 *self.refusals.entry(name).or_default() += 1;
@@ -147,6 +157,8 @@ pub(super) enum Failure {
     Told(String),
     #[error("not as it is permitted: {0}")]
     Permitted(String),
+    #[error("a signing key came in or went as it may not: {0}")]
+    Trusted(String),
     #[error("what operators did is not recorded")]
     Audit,
     #[error("a record is not what was written: {0}")]

@@ -1,17 +1,18 @@
 //! Random commands from a seed.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use epoch_core::{Epoch, Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionId};
 use uuid::Uuid;
 
+use super::random_trust::trust_command;
 use crate::command::{Command, Scopes, SessionKey, Ttl};
 use crate::event::{Event, GrantEvent, GrantEventKind};
 use crate::limits::Limits;
 use crate::outcome::Outcome;
 use crate::permission::{Prefix, Verbs};
 use crate::record::{IntentDigest, Value};
+use crate::state::State;
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
 use crate::token::{TokenHash, TokenLabel};
 
@@ -71,6 +72,8 @@ pub(super) struct Clients {
     /// Whether there are principals, and operators who give them permissions: one command in so
     /// many is theirs.
     operators: Option<u64>,
+    /// As many commands are about signing keys.
+    keepers: Option<u64>,
 }
 
 impl Clients {
@@ -84,6 +87,7 @@ impl Clients {
     pub(super) fn new(random: &mut Random) -> Self {
         Self {
             operators: random.one_in(3).then_some(12),
+            keepers: random.one_in(3).then_some(12),
             ..Self::default()
         }
     }
@@ -92,6 +96,7 @@ impl Clients {
     pub(super) fn with_busy_operators() -> Self {
         Self {
             operators: Some(2),
+            keepers: Some(3),
             ..Self::default()
         }
     }
@@ -152,7 +157,11 @@ impl Clients {
         }
     }
 
-    pub(super) fn command(&mut self, random: &mut Random) -> Command {
+    /// The next command, at a leader's time; the honest know the state.
+    pub(super) fn command(&mut self, random: &mut Random, state: &State, wall_ms: u64) -> Command {
+        if self.keepers.is_some_and(|odds| random.one_in(odds)) {
+            return trust_command(random, state, wall_ms);
+        }
         if self.operators.is_some_and(|odds| random.one_in(odds)) {
             return operator_command(random);
         }
@@ -168,8 +177,7 @@ impl Clients {
             102..106 => self.acquire_many(random),
             106..140 => self.release(random),
             140..152 => self.revoke(random),
-            152..155 => register_key(random),
-            155..162 => self.cancel_wait(random),
+            152..162 => self.cancel_wait(random),
             162..166 => self.end_wait(random),
             166..170 => self.end_delay(random),
             170..176 => self.transfer(random),
@@ -431,7 +439,7 @@ fn wait(random: &mut Random) -> Wait {
 }
 
 /// Mostly the one who may.
-fn operator(random: &mut Random) -> Option<Principal> {
+pub(super) fn operator(random: &mut Random) -> Option<Principal> {
     let name = match random.below(20) {
         0 => None,
         1 => Some("agent-a"),
@@ -487,12 +495,5 @@ fn operator_command(random: &mut Random) -> Command {
                 },
             }
         }
-    }
-}
-
-fn register_key(random: &mut Random) -> Command {
-    Command::RegisterKey {
-        node: 1 + random.below(3),
-        public_key: Arc::new([u8::try_from(random.below(4)).unwrap(); 32]),
     }
 }

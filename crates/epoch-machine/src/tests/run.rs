@@ -5,12 +5,14 @@ use uuid::Uuid;
 
 use super::hash::hash_of_rows;
 use super::history::{History, Lengths};
+use super::keys::newcomers_believe;
 use super::load::reloaded;
 use super::permitted::Permitted;
 use super::promises::{Coverage, Failure};
 use super::random::{Clients, Random};
 use super::shadow::Shadow;
 use super::told::Told;
+use super::trusted::Trusted;
 use super::writes::Writes;
 use crate::admin::AdminRow;
 use crate::changes::Changes;
@@ -63,6 +65,8 @@ pub(super) struct Run {
     writes: Writes,
     /// Follows who may do what by answers alone.
     permitted: Permitted,
+    /// Follows whose signing keys count by answers alone.
+    trusted: Trusted,
     /// Of checkpoints that failed since the last one that did not.
     not_written: Changes,
     coverage: Coverage,
@@ -95,6 +99,7 @@ impl Run {
             told: Told::default(),
             writes: Writes::default(),
             permitted: Permitted::default(),
+            trusted: Trusted::default(),
             not_written: Changes::default(),
             coverage: Coverage::default(),
         }
@@ -120,7 +125,9 @@ impl Run {
                 self.wall_ms = (1 << 43) - 1;
             }
             for _ in 0..self.random.below(3) {
-                let command = self.clients.command(&mut self.random);
+                let command = self
+                    .clients
+                    .command(&mut self.random, &self.state, self.wall_ms);
                 let sent = self.history.sent(&command);
                 self.on_the_way.push(Proposal { sent, command });
             }
@@ -227,6 +234,7 @@ impl Run {
             return Err(Failure::Time);
         }
         self.refused_changed_nothing(&before, entry, &batch, &applied)?;
+        self.trust_is_as_it_may_be(&before, &batch, &applied.outcomes)?;
         let Applied { outcomes, events } = applied;
         self.events_tell_the_truth(&before, entry, &events)?;
         let done: Vec<_> = batch.commands.into_iter().zip(outcomes).collect();
@@ -249,6 +257,30 @@ impl Run {
             self.answer(sent, command, &outcome);
         }
         Ok(())
+    }
+
+    fn trust_is_as_it_may_be(
+        &mut self,
+        before: &State,
+        batch: &Batch,
+        outcomes: &[Outcome],
+    ) -> Result<(), Failure> {
+        let followed = self.trusted.follow(&self.state, batch, outcomes);
+        followed.map_err(Failure::Trusted)?;
+        let (Some(old), Some(new)) = (before.bundle(), self.state.bundle()) else {
+            return Ok(());
+        };
+        if old == new {
+            return Ok(());
+        }
+        if !new.names_signer(new.bundle().terms().root.id()) {
+            self.coverage.count("bundles by nodes");
+            let mut kids = new.bundle().keys().iter().map(|key| key.key.id());
+            if kids.any(|kid| old.bundle().find(kid).is_none()) {
+                self.coverage.count("keys brought in by nodes");
+            }
+        }
+        newcomers_believe(&self.state).map_err(Failure::Trusted)
     }
 
     fn events_tell_the_truth(
@@ -355,6 +387,7 @@ impl Run {
         self.told = Told::of(&self.state);
         self.writes = Writes::of(&self.state);
         self.permitted = Permitted::of(&self.state);
+        self.trusted = Trusted::of(&self.state);
         self.not_written = Changes::default();
         self.index = saved.index;
         self.history.roll_back(saved.lengths);
@@ -422,6 +455,9 @@ fn of_operators(done: &[(Command, Outcome)]) -> usize {
 }
 
 fn is_of_operators(command: &Command) -> bool {
+    if let Command::PutBundle { bundle, .. } = command {
+        return bundle.names_signer(bundle.bundle().terms().root.id());
+    }
     matches!(
         command,
         Command::Revoke { .. }
@@ -430,6 +466,9 @@ fn is_of_operators(command: &Command) -> bool {
             | Command::AddToken { .. }
             | Command::RemoveToken { .. }
             | Command::SetLimits { .. }
+            | Command::RotateKeys { .. }
+            | Command::RetireKey { .. }
+            | Command::PutStatement { .. }
     )
 }
 
@@ -466,6 +505,7 @@ fn is_of_no_effect(outcome: &Outcome) -> bool {
             | Outcome::PermissionRevoked { revoked: false }
             | Outcome::TokenAdded { new: false }
             | Outcome::TokenRemoved { removed: false }
+            | Outcome::KeyRetired { retired: false }
             | Outcome::Closed { closed: false, .. }
             | Outcome::Expired { expired: false, .. }
     )

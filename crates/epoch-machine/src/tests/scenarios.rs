@@ -2,6 +2,7 @@
 
 mod language;
 mod script;
+mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -106,7 +107,7 @@ fn scripts_have_every_command_and_every_refusal() {
     assert_eq!(refusals, REFUSALS);
 }
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 22] = [
     "Acquire",
     "AcquireMany",
     "AddToken",
@@ -116,12 +117,16 @@ const COMMANDS: [&str; 18] = [
     "EndWait",
     "Expire",
     "GrantPermission",
+    "OfferKey",
     "Open",
-    "RegisterKey",
+    "PutBundle",
+    "PutStatement",
     "Release",
     "RemoveToken",
+    "RetireKey",
     "Revoke",
     "RevokePermission",
+    "RotateKeys",
     "SetLimits",
     "Transfer",
     "WriteRecord",
@@ -147,7 +152,6 @@ fn command_name(command: &Command) -> &'static str {
         Command::AddToken { .. } => "AddToken",
         Command::RemoveToken { .. } => "RemoveToken",
         Command::SetLimits { .. } => "SetLimits",
-        Command::RegisterKey { .. } => "RegisterKey",
         Command::PutBundle { .. } => "PutBundle",
         Command::OfferKey(_) => "OfferKey",
         Command::RotateKeys { .. } => "RotateKeys",
@@ -156,19 +160,26 @@ fn command_name(command: &Command) -> &'static str {
     }
 }
 
-const REFUSALS: [&str; 35] = [
+const REFUSALS: [&str; 44] = [
     "AlreadyHeld",
     "AlreadyWaiting",
+    "BundleInvalid",
+    "BundleLimit",
     "EpochExhausted",
     "EpochUnknown",
     "FirstOperator",
     "GrantLimit",
     "IntentReused",
     "KeyLimit",
+    "KeyUnknown",
+    "LastKey",
     "LastOperator",
     "LimitsLimit",
     "LockDelayed",
+    "NodeUnknown",
     "NotTheHolder",
+    "OfferInvalid",
+    "OfferLimit",
     "OpenIdReused",
     "PermissionDenied",
     "PermissionLimit",
@@ -184,6 +195,8 @@ const REFUSALS: [&str; 35] = [
     "ScopeHeld",
     "SessionExpired",
     "SessionLimit",
+    "StatementInvalid",
+    "StatementOlder",
     "Superseded",
     "TargetExpired",
     "TargetIsSelf",
@@ -203,6 +216,15 @@ fn listed(refusal: &Refusal) {
         | Refusal::GrantLimit
         | Refusal::IntentReused
         | Refusal::FirstOperator
+        | Refusal::BundleInvalid
+        | Refusal::BundleLimit
+        | Refusal::OfferInvalid
+        | Refusal::OfferLimit
+        | Refusal::NodeUnknown
+        | Refusal::KeyUnknown
+        | Refusal::LastKey
+        | Refusal::StatementInvalid
+        | Refusal::StatementOlder
         | Refusal::KeyLimit
         | Refusal::LastOperator
         | Refusal::LimitsLimit
@@ -231,13 +253,5 @@ fn listed(refusal: &Refusal) {
         | Refusal::WaitCancelled
         | Refusal::WaitExpired
         | Refusal::WaitLimit => {}
-        // Of bundles and keys, which scripts cannot make.
-        Refusal::BundleInvalid
-        | Refusal::BundleLimit
-        | Refusal::OfferInvalid
-        | Refusal::NodeUnknown
-        | Refusal::KeyUnknown
-        | Refusal::LastKey
-        | Refusal::StatementInvalid => {}
     }
 }

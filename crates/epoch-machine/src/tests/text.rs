@@ -138,12 +138,11 @@ impl Text {
             Outcome::TokenAdded { new } => if *new { "added" } else { "added before" }.to_owned(),
             Outcome::TokenRemoved { removed } => done("removed", *removed),
             Outcome::LimitsSet => "limited".to_owned(),
-            Outcome::BundlePut => "bundle put".to_owned(),
-            Outcome::KeyOffered => "key offered".to_owned(),
-            Outcome::RotationWanted { nodes } => format!("asked {nodes:?} for keys"),
+            Outcome::BundlePut => "bundle taken in".to_owned(),
+            Outcome::KeyOffered => "offered".to_owned(),
+            Outcome::RotationWanted { nodes } => format!("keys wanted: of nodes {nodes:?}"),
             Outcome::KeyRetired { retired } => done("retired", *retired),
-            Outcome::StatementPut => "statement put".to_owned(),
-            Outcome::KeyRegistered { node } => format!("key of node {node} registered"),
+            Outcome::StatementPut => "statement kept".to_owned(),
             Outcome::Refused(refusal) => self.refusal(refusal),
         }
     }
@@ -163,7 +162,16 @@ impl Text {
             Refusal::TargetIsSelf => "to the session itself".to_owned(),
             Refusal::RequestIdsOver => "ids end at 2^53".to_owned(),
             Refusal::OpenIdReused => "an open id".to_owned(),
-            Refusal::KeyLimit => "too many keys".to_owned(),
+            Refusal::KeyLimit => "too many keys of the node".to_owned(),
+            Refusal::BundleInvalid => "the bundle".to_owned(),
+            Refusal::BundleLimit => "too many bundles".to_owned(),
+            Refusal::OfferInvalid => "the offer".to_owned(),
+            Refusal::OfferLimit => "too many offers".to_owned(),
+            Refusal::NodeUnknown => "no such node".to_owned(),
+            Refusal::KeyUnknown => "no such key".to_owned(),
+            Refusal::LastKey => "too few nodes could sign".to_owned(),
+            Refusal::StatementInvalid => "the statement".to_owned(),
+            Refusal::StatementOlder => "a newer statement is kept".to_owned(),
             Refusal::FirstOperator => "the first must be to operate".to_owned(),
             Refusal::LastOperator => "it is the last to operate".to_owned(),
             Refusal::PermissionLimit => "too many permissions".to_owned(),
@@ -187,13 +195,6 @@ impl Text {
             | Refusal::EpochExhausted
             | Refusal::SessionLimit
             | Refusal::GrantLimit
-            | Refusal::BundleInvalid
-            | Refusal::BundleLimit
-            | Refusal::OfferInvalid
-            | Refusal::NodeUnknown
-            | Refusal::KeyUnknown
-            | Refusal::LastKey
-            | Refusal::StatementInvalid
             | Refusal::PermissionDenied => String::new(),
         };
         let colon = if detail.is_empty() { "" } else { ": " };

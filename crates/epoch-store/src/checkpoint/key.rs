@@ -17,16 +17,15 @@ const WAIT: u8 = 4;
 const RECORD: u8 = 5;
 /// Followed by the kind, one of these.
 const ADMIN: u8 = 6;
-const SIGNING_KEY: u8 = 1;
-const PERMISSION: u8 = 2;
-const TOKEN: u8 = 3;
-const LIMITS: u8 = 4;
-const AUDIT: u8 = 5;
-const BUNDLE: u8 = 6;
-const OFFER: u8 = 7;
-const ROTATION: u8 = 8;
-const RETIRED: u8 = 9;
-const STATEMENT: u8 = 10;
+const PERMISSION: u8 = 1;
+const TOKEN: u8 = 2;
+const LIMITS: u8 = 3;
+const AUDIT: u8 = 4;
+const BUNDLE: u8 = 5;
+const OFFER: u8 = 6;
+const ROTATION: u8 = 7;
+const RETIRED: u8 = 8;
+const STATEMENT: u8 = 9;
 
 /// The key of a chunk. Big-endian: byte order is then the order in which chunks were written.
 pub(super) fn chunk(number: u64) -> [u8; 9] {
@@ -82,11 +81,6 @@ fn put_number(bytes: &mut Vec<u8>, kind: u8, number: u64) {
 fn put_admin(bytes: &mut Vec<u8>, key: &AdminKey) {
     bytes.push(ADMIN);
     match key {
-        AdminKey::SigningKey(node, public_key) => {
-            bytes.push(SIGNING_KEY);
-            bytes.extend_from_slice(&node.to_be_bytes());
-            bytes.extend_from_slice(&**public_key);
-        }
         AdminKey::Permission(principal, prefix) => {
             put_name(bytes, PERMISSION, principal.as_str());
             // As in the key of a wait.
@@ -146,9 +140,7 @@ fn put_numbers(bytes: &mut Vec<u8>, key: SessionKey) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use epoch_core::Principal;
+    use epoch_core::{KeyId, Principal};
     use epoch_machine::{Prefix, TokenHash};
 
     use super::*;
@@ -213,10 +205,6 @@ mod tests {
             AdminKey::Permission(principal(name), Prefix::parse(prefix).unwrap())
         };
         let rows = [
-            AdminKey::SigningKey(0, Arc::new([0; 32])),
-            AdminKey::SigningKey(1, Arc::new([0; 32])),
-            AdminKey::SigningKey(1, Arc::new([1; 32])),
-            AdminKey::SigningKey(256, Arc::new([0; 32])),
             permission("a", ""),
             permission("a", "a"),
             permission("a", "b"),
@@ -230,6 +218,16 @@ mod tests {
             AdminKey::Limits(principal("b")),
             AdminKey::Audit(1),
             AdminKey::Audit(256),
+            AdminKey::Bundle(1),
+            AdminKey::Bundle(256),
+            AdminKey::Offer(1),
+            AdminKey::Offer(256),
+            AdminKey::Rotation(1),
+            AdminKey::Rotation(256),
+            AdminKey::Retired(KeyId::from_bytes([0; 32])),
+            AdminKey::Retired(KeyId::from_bytes([255; 32])),
+            AdminKey::Statement(StatementTopic::Clock),
+            AdminKey::Statement(StatementTopic::MaxFuture),
         ];
         assert!(rows.is_sorted_by(|one, next| one < next));
         let keys = rows.map(|row| {

@@ -1,7 +1,6 @@
 //! Rare rows, and the parts that they share with commands.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use epoch_core::{Principal, Reason};
@@ -12,15 +11,11 @@ use epoch_machine::{
 use epoch_proto::raft;
 use raft::snapshot_row::Row;
 
-use super::parse::{fixed, public_key};
+use super::parse::fixed;
 use super::{DecodeError, trust};
 
 pub(super) fn admin_message(row: &AdminRow) -> Row {
     match row {
-        AdminRow::SigningKey { node, public_key } => Row::SigningKey(raft::RegisterKey {
-            node: *node,
-            public_key: Bytes::copy_from_slice(&**public_key),
-        }),
         AdminRow::Permission(permission) => {
             let Permission {
                 principal,
@@ -36,17 +31,8 @@ pub(super) fn admin_message(row: &AdminRow) -> Row {
         AdminRow::Offer(offer) => Row::Offer(trust::offer_message(offer)),
         AdminRow::Rotation(node) => Row::Rotation(raft::RotationRow { node: *node }),
         AdminRow::Retired(retired) => Row::Retired(trust::retired_message(retired)),
-        AdminRow::Statement { topic, text } => {
-            Row::Statement(trust::statement_message(*topic, text))
-        }
+        AdminRow::Statement(kept) => Row::Statement(trust::statement_message(kept)),
     }
-}
-
-pub(super) fn signing_key(row: &raft::RegisterKey) -> Result<AdminRow, DecodeError> {
-    Ok(AdminRow::SigningKey {
-        node: row.node,
-        public_key: Arc::new(public_key(&row.public_key)?),
-    })
 }
 
 pub(super) fn permission_message(

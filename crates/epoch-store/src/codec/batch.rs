@@ -4,7 +4,6 @@
 mod tests;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use epoch_core::{Epoch, Holder, OpenId, RequestId, Scope, SessionHash};
@@ -16,8 +15,8 @@ use super::admin::{
     holder_key, holder_key_bytes, limits_message, permission_message, principal, principal_text,
 };
 use super::parse::{
-    fixed, intent, intent_message, message, present, public_key, session_id, session_key,
-    session_key_message, session_ref, terms, terms_message, uuid, uuid_bytes, value, value_bytes,
+    fixed, intent, intent_message, message, present, session_id, session_key, session_key_message,
+    session_ref, terms, terms_message, uuid, uuid_bytes, value, value_bytes,
 };
 use super::{DecodeError, operate, trust};
 use crate::ENTRY_BYTES_MAX;
@@ -270,10 +269,6 @@ fn command_message(command: &Command) -> raft::Command {
             by: principal_text(by.as_ref()),
             text: text.to_string(),
         }),
-        Command::RegisterKey { node, public_key } => Message::RegisterKey(raft::RegisterKey {
-            node: *node,
-            public_key: Bytes::copy_from_slice(&**public_key),
-        }),
     };
     raft::Command {
         command: Some(message),
@@ -358,10 +353,6 @@ fn command(message: raft::Command) -> Result<Command, DecodeError> {
         Message::RotateKeys(rotate) => trust::rotate_keys(&rotate)?,
         Message::RetireKey(retire) => trust::retire_key(&retire)?,
         Message::PutStatement(put) => trust::put_statement(&put)?,
-        Message::RegisterKey(key) => Command::RegisterKey {
-            node: key.node,
-            public_key: Arc::new(public_key(&key.public_key)?),
-        },
     })
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use epoch_core::{OpenId, SessionId};
-use epoch_machine::{IntentDigest, LockDelay, Metadata, PublicKey, SessionKey, Terms, Value};
+use epoch_machine::{IntentDigest, LockDelay, Metadata, SessionKey, Terms, Value};
 use epoch_proto::raft;
 use uuid::Uuid;
 
@@ -36,10 +36,6 @@ pub(super) fn uuid(what: &'static str, bytes: &[u8]) -> Result<Uuid, DecodeError
 
 pub(super) fn uuid_bytes(uuid: Uuid) -> Bytes {
     Bytes::copy_from_slice(uuid.as_bytes())
-}
-
-pub(super) fn public_key(bytes: &[u8]) -> Result<PublicKey, DecodeError> {
-    fixed("public_key", bytes)
 }
 
 pub(super) fn fixed<const N: usize>(

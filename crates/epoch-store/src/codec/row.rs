@@ -169,7 +169,6 @@ pub(crate) fn decode_row(bytes: &[u8]) -> Result<SnapshotRow, DecodeError> {
         Row::Spent(row) => SnapshotRow::Spent(spent(row)?),
         Row::Wait(row) => SnapshotRow::Wait(wait(row)?),
         Row::Record(row) => SnapshotRow::Record(record(row)?),
-        Row::SigningKey(row) => SnapshotRow::Admin(admin::signing_key(&row)?),
         Row::Permission(row) => SnapshotRow::Admin(AdminRow::Permission(admin::permission(&row)?)),
         Row::Token(row) => SnapshotRow::Admin(admin::token(&row)?),
         Row::Limits(row) => {

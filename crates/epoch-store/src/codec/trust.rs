@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use epoch_core::{KeyId, KeyOffer, SignedBundle, VerifyingKey};
-use epoch_machine::{AdminRow, Command, Offer, Retired, StatementTopic};
+use epoch_machine::{AdminRow, Command, KeptStatement, Offer, Retired, StatementTopic};
 use epoch_proto::raft;
 
 use super::DecodeError;
@@ -72,10 +72,16 @@ pub(super) fn retired(row: &raft::RetiredRow) -> Result<AdminRow, DecodeError> {
     }))
 }
 
-pub(super) fn statement_message(topic: StatementTopic, text: &Arc<str>) -> raft::StatementRow {
-    let number = TOPICS.iter().find(|(known, _)| *known == topic);
+pub(super) fn statement_message(kept: &KeptStatement) -> raft::StatementRow {
+    let KeptStatement {
+        topic,
+        issued_at_s,
+        text,
+    } = kept;
+    let number = TOPICS.iter().find(|(known, _)| known == topic);
     raft::StatementRow {
         topic: number.map_or(0, |(_, number)| *number),
+        issued_at_s: *issued_at_s,
         text: text.to_string(),
     }
 }
@@ -86,10 +92,11 @@ pub(super) fn statement(row: &raft::StatementRow) -> Result<AdminRow, DecodeErro
         what: "the topic of a statement",
         found: row.topic,
     })?;
-    Ok(AdminRow::Statement {
+    Ok(AdminRow::Statement(KeptStatement {
         topic: *topic,
+        issued_at_s: row.issued_at_s,
         text: statement_text(&row.text)?,
-    })
+    }))
 }
 
 /// Bounded; whether it is a statement is for the state machine to say, and only once.

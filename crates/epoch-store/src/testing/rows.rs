@@ -4,15 +4,18 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use epoch_core::{
-    EPOCH_EXCLUSIVE_MAX, Epoch, HOLDER_BYTES_MAX, Holder, IntentId, OpenId, PRINCIPAL_BYTES_MAX,
-    Principal, Reason, RequestId, SCOPE_BYTES_MAX, Scope,
+    BUNDLE_AGE_S, BUNDLE_BYTES_MAX, BUNDLE_KEYS_MAX, BUNDLE_LIFETIME_S, BUNDLE_NODES_MAX, Bundle,
+    BundleKey, BundleTerms, ClusterId, EPOCH_EXCLUSIVE_MAX, Epoch, HOLDER_BYTES_MAX, Holder,
+    Incarnation, IntentId, KeyId, OpenId, PARTS_MAX, PRINCIPAL_BYTES_MAX, Principal, Reason,
+    RequestId, SCOPE_BYTES_MAX, Scope, SignedBundle, TextKind, VerifyingKey,
 };
 use epoch_machine::{
     AdminRow, AuditAction, AuditRecord, AuditTarget, DoneIntent, HeldRow, INTENTS_KEPT,
-    IntentDigest, LABEL_BYTES_MAX, Leadership, Limits, LockDelay, METADATA_BYTES_MAX, Metadata,
-    Permission, Prefix, Record, RecordRow, ScopeRow, SessionKey, SessionRow, SpentRow, SpentUse,
-    StandingRow, TARGET_BYTES_MAX, TTL_MS_MAX, Terms, Token, TokenHash, TokenLabel, Ttl,
-    VALUE_BYTES_MAX, Value, Verb, Verbs, WAIT_MS_MAX, Wait, WaitRow,
+    IntentDigest, KeptStatement, LABEL_BYTES_MAX, Leadership, Limits, LockDelay,
+    METADATA_BYTES_MAX, Metadata, Offer, Permission, Prefix, Record, RecordRow, Retired, ScopeRow,
+    SessionKey, SessionRow, SpentRow, SpentUse, StandingRow, StatementTopic, TARGET_BYTES_MAX,
+    TTL_MS_MAX, Terms, Token, TokenHash, TokenLabel, Ttl, VALUE_BYTES_MAX, Value, Verb, Verbs,
+    WAIT_MS_MAX, Wait, WaitRow,
 };
 use uuid::Uuid;
 
@@ -115,11 +118,69 @@ pub(crate) fn record(name: &str, value: Option<&[u8]>, intents: usize) -> Record
     }
 }
 
-pub(crate) fn signing_key(node: u64) -> AdminRow {
-    AdminRow::SigningKey {
-        node,
-        public_key: Arc::new([1; 32]),
+pub(crate) fn retired(number: u16) -> AdminRow {
+    let mut kid = [0; 32];
+    kid[..2].copy_from_slice(&number.to_be_bytes());
+    AdminRow::Retired(Retired {
+        kid: KeyId::from_bytes(kid),
+        time_ms: 1,
+    })
+}
+
+/// With a signature that does not verify: nobody asks again.
+pub(crate) fn bundle(sequence: u64, signer: KeyId) -> AdminRow {
+    let keys = vec![BundleKey {
+        node: 1,
+        key: VerifyingKey::new([1; 32]),
+        since_s: 0,
+    }];
+    let bundle = Bundle::new(bundle_terms(sequence), keys).unwrap();
+    let signed = SignedBundle::from_parts(bundle.to_json(), vec![(signer, [7; 64])]);
+    AdminRow::Bundle(Arc::new(signed.unwrap()))
+}
+
+pub(crate) fn root() -> VerifyingKey {
+    VerifyingKey::new([0; 32])
+}
+
+fn bundle_terms(sequence: u64) -> BundleTerms {
+    BundleTerms {
+        cluster: ClusterId(Uuid::from_u128(1)),
+        incarnation: Incarnation(Uuid::from_u128(2)),
+        sequence,
+        root: root(),
+        issued_at_s: 1,
+        expires_at_s: EPOCH_EXCLUSIVE_MAX - 1,
+        lifetime_s: 600,
+        max_age_s: 60,
     }
+}
+
+/// As many keys and signatures as there may be, and a payload as long as it may be.
+fn largest_bundle() -> SignedBundle {
+    let last = EPOCH_EXCLUSIVE_MAX - 1;
+    let nodes = BUNDLE_NODES_MAX as u64;
+    let key = |number: u8| BundleKey {
+        node: last - u64::from(number) % nodes,
+        key: VerifyingKey::new([1 + number; 32]),
+        since_s: last,
+    };
+    let keys = (0..).take(BUNDLE_KEYS_MAX).map(key).collect();
+    let terms = BundleTerms {
+        issued_at_s: last - 1,
+        lifetime_s: *BUNDLE_LIFETIME_S.end(),
+        max_age_s: *BUNDLE_AGE_S.end(),
+        ..bundle_terms(last)
+    };
+    let bundle = Bundle::new(terms, keys).unwrap();
+    let mut payload = bundle.to_json();
+    // The root key may have signed it with any spaces between.
+    let room = BUNDLE_BYTES_MAX - payload.len();
+    payload.insert_str(1, &" ".repeat(room));
+    let keys = bundle.keys().iter().map(|key| key.key.id());
+    let signers = [root().id()].into_iter().chain(keys).take(PARTS_MAX);
+    let signatures = signers.map(|kid| (kid, [u8::MAX; 64])).collect();
+    SignedBundle::from_parts(payload, signatures).unwrap()
 }
 
 pub(crate) fn permission(who: &str, prefix: &str, verb: Verb) -> AdminRow {
@@ -192,7 +253,25 @@ pub(crate) fn rows_of_every_kind() -> Vec<SnapshotRow> {
     rows.push(SnapshotRow::Record(record("b", Some(b""), 0)));
     let verbs = Verb::ALL.map(|verb| permission("root", "", verb));
     let actions = AuditAction::ALL.map(|action| audit(1, action));
-    let mut rare = vec![signing_key(0), token(0, "p", "t"), limits("p", Some(0))];
+    let unendorsed = AdminRow::Offer(Offer {
+        node: 1,
+        key: VerifyingKey::new([9; 32]),
+        endorsed: false,
+    });
+    let clock = AdminRow::Statement(KeptStatement {
+        topic: StatementTopic::Clock,
+        issued_at_s: 0,
+        text: "".into(),
+    });
+    let mut rare = vec![
+        token(0, "p", "t"),
+        limits("p", Some(0)),
+        bundle(1, root().id()),
+        unendorsed,
+        AdminRow::Rotation(0),
+        retired(0),
+        clock,
+    ];
     rare.extend(verbs);
     rare.extend(actions);
     rows.extend(rare.into_iter().map(SnapshotRow::Admin));
@@ -205,7 +284,7 @@ pub(crate) fn rows_of_every_kind() -> Vec<SnapshotRow> {
     clippy::too_many_lines,
     reason = "a row of each kind, with nothing in it but its fields"
 )]
-pub(crate) fn largest_rows() -> [SnapshotRow; 10] {
+pub(crate) fn largest_rows() -> [SnapshotRow; 14] {
     let name = "n".repeat(SCOPE_BYTES_MAX);
     let last = EPOCH_EXCLUSIVE_MAX - 1;
     let key = SessionKey {
@@ -264,10 +343,6 @@ pub(crate) fn largest_rows() -> [SnapshotRow; 10] {
             Some(&[u8::MAX; VALUE_BYTES_MAX]),
             INTENTS_KEPT,
         )),
-        SnapshotRow::Admin(AdminRow::SigningKey {
-            node: u64::MAX,
-            public_key: Arc::new([u8::MAX; 32]),
-        }),
         SnapshotRow::Admin(AdminRow::Permission(Permission {
             principal: longest.clone(),
             prefix: Prefix::parse(&name).unwrap(),
@@ -297,6 +372,22 @@ pub(crate) fn largest_rows() -> [SnapshotRow; 10] {
             action: AuditAction::PermissionRevoke,
             target: AuditTarget::new(&"t".repeat(TARGET_BYTES_MAX)).unwrap(),
             refused: Some(Reason::PermissionDenied),
+        })),
+        SnapshotRow::Admin(AdminRow::Bundle(Arc::new(largest_bundle()))),
+        SnapshotRow::Admin(AdminRow::Offer(Offer {
+            node: last,
+            key: VerifyingKey::new([u8::MAX; 32]),
+            endorsed: true,
+        })),
+        SnapshotRow::Admin(AdminRow::Rotation(last - 1)),
+        SnapshotRow::Admin(AdminRow::Retired(Retired {
+            kid: KeyId::from_bytes([u8::MAX; 32]),
+            time_ms: u64::MAX,
+        })),
+        SnapshotRow::Admin(AdminRow::Statement(KeptStatement {
+            topic: StatementTopic::MaxFuture,
+            issued_at_s: u64::MAX,
+            text: "s".repeat(TextKind::Statement.part_bytes_max()).into(),
         })),
     ]
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use epoch_core::{Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionHash, SessionId};
 use epoch_machine::{
@@ -12,7 +11,7 @@ use epoch_machine::{
 };
 use uuid::Uuid;
 
-use super::{apply_batch, index_below};
+use super::{apply_batch, index_below, trust};
 use crate::SplitMix;
 
 /// Scopes that a third of the commands are about: they have queues, and records that change often.
@@ -25,7 +24,7 @@ const STEP_MS: u64 = 2 * 24 * 3_600 * 1_000;
 /// Who opens all sessions.
 const WORKERS: &str = "workers";
 
-fn principal(name: &str) -> Principal {
+pub(super) fn principal(name: &str) -> Principal {
     Principal::parse(name).unwrap()
 }
 
@@ -68,10 +67,8 @@ impl Workload {
             term: 1 + index / 50,
             node: 1 + self.random.below(3),
         };
-        let mut commands = vec![Command::RegisterKey {
-            node: leadership.node,
-            public_key: Arc::new([u8::try_from(leadership.node).unwrap(); 32]),
-        }];
+        let wall_ms = 1_700_000_000_000 + index / STILL_BATCHES * STEP_MS;
+        let mut commands = Vec::from_iter(trust::command(&mut self.random, state, wall_ms));
         if state.is_open() {
             commands.extend([
                 permit("root", "", Verbs::ALL),
@@ -83,7 +80,7 @@ impl Workload {
         }
         Batch {
             leadership,
-            wall_ms: 1_700_000_000_000 + index / STILL_BATCHES * STEP_MS,
+            wall_ms,
             commands,
         }
     }
@@ -438,12 +435,12 @@ mod tests {
                 Some(_) => "record",
             },
             SnapshotRow::Admin(row) => match row {
-                AdminRow::SigningKey { .. } => "rare, signing key",
                 AdminRow::Bundle(_) => "rare, bundle",
+                AdminRow::Offer(offer) if offer.endorsed => "rare, endorsed key",
                 AdminRow::Offer(_) => "rare, offered key",
-                AdminRow::Rotation(_) => "rare, rotation",
+                AdminRow::Rotation(_) => "rare, wanted key",
                 AdminRow::Retired(_) => "rare, retired key",
-                AdminRow::Statement { .. } => "rare, statement",
+                AdminRow::Statement(_) => "rare, statement",
                 AdminRow::Permission(_) => "rare, permission",
                 AdminRow::Token(_) => "rare, token",
                 AdminRow::Limits { .. } => "rare, limits",
@@ -464,6 +461,9 @@ mod tests {
             RowChange::Admin(AdminKey::Token(_), None) => Some("rare, token, gone"),
             RowChange::Admin(AdminKey::Limits(_), None) => Some("rare, limits, gone"),
             RowChange::Admin(AdminKey::Audit(_), None) => Some("rare, audit record, gone"),
+            RowChange::Admin(AdminKey::Bundle(_), None) => Some("rare, bundle, gone"),
+            RowChange::Admin(AdminKey::Offer(_), None) => Some("rare, offered key, gone"),
+            RowChange::Admin(AdminKey::Rotation(_), None) => Some("rare, wanted key, gone"),
             _ => None,
         }
     }
@@ -510,14 +510,22 @@ mod tests {
             "granted many",
             "rare, audit record",
             "rare, audit record, gone",
+            "rare, bundle",
+            "rare, bundle, gone",
+            "rare, endorsed key",
             "rare, limits",
             "rare, limits, gone",
+            "rare, offered key",
+            "rare, offered key, gone",
             "rare, permission",
             "rare, permission, gone",
             "rare, refusal",
-            "rare, signing key",
+            "rare, retired key",
+            "rare, statement",
             "rare, token",
             "rare, token, gone",
+            "rare, wanted key",
+            "rare, wanted key, gone",
             "record",
             "record, all intents",
             "record, gone",

@@ -170,7 +170,7 @@ impl Api {
             (records.collect(), more)
         } else {
             let state = self.node.state.read();
-            let page = state.newest_audit(before, limit);
+            let page = state.audit(before, limit);
             let more = page.next.is_some();
             let records = page.records.into_iter().map(|record| v1::AuditRecord {
                 number: record.number,

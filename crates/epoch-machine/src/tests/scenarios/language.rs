@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use epoch_core::{Epoch, Holder, IntentId, OpenId, Principal, RequestId, Scope, SessionId};
 use uuid::Uuid;
@@ -11,10 +10,13 @@ use crate::command::{Command, Scopes, SessionKey, Ttl};
 use crate::limits::Limits;
 use crate::permission::{Prefix, Verb, Verbs};
 use crate::record::{IntentDigest, Value};
+use crate::state::State;
 use crate::terms::{LockDelay, Metadata, Terms, Wait};
 use crate::token::{TokenHash, TokenLabel};
 
-type Result<T> = std::result::Result<T, String>;
+use super::trust;
+
+pub(super) type Result<T> = std::result::Result<T, String>;
 
 /// One line: a verb, words, and what is named.
 pub(super) struct Line<'a> {
@@ -42,7 +44,7 @@ impl<'a> Line<'a> {
         self.named.remove(name)
     }
 
-    fn required(&mut self, name: &str) -> Result<&'a str> {
+    pub(super) fn required(&mut self, name: &str) -> Result<&'a str> {
         let value = self.optional(name);
         value.ok_or_else(|| format!("{} needs {name}=", self.verb))
     }
@@ -78,7 +80,7 @@ impl<'a> Line<'a> {
         principal(self.word("a principal")?)
     }
 
-    fn by(&mut self) -> Result<Option<Principal>> {
+    pub(super) fn by(&mut self) -> Result<Option<Principal>> {
         self.optional("by").map(principal).transpose()
     }
 
@@ -129,8 +131,13 @@ impl Names {
         self.session(line.word("a session")?)
     }
 
-    /// The command that a line stands for.
-    pub(super) fn command(&mut self, mut line: Line<'_>) -> Result<Command> {
+    /// The command that a line stands for, in a state and at the leader's time.
+    pub(super) fn command(
+        &mut self,
+        mut line: Line<'_>,
+        state: &State,
+        wall_ms: u64,
+    ) -> Result<Command> {
         let command = match line.verb {
             "open" => self.open(&mut line)?,
             "close" => Command::Close {
@@ -190,11 +197,10 @@ impl Names {
                 operator_command(&mut line)?
             }
             "put" | "delete" => self.write(&mut line)?,
-            "register-key" => Command::RegisterKey {
-                node: number(line.required("node")?)?,
-                public_key: Arc::new([byte(line.required("key")?)?; 32]),
+            verb => match trust::command(&mut line, state, wall_ms)? {
+                Some(command) => command,
+                None => return Err(format!("{verb}?")),
             },
-            verb => return Err(format!("{verb}?")),
         };
         line.end()?;
         Ok(command)
@@ -295,7 +301,7 @@ pub(super) fn verb(word: &str) -> Result<Verb> {
     Verb::parse(word).ok_or_else(|| format!("{word:?} is no verb"))
 }
 
-fn byte(word: &str) -> Result<u8> {
+pub(super) fn byte(word: &str) -> Result<u8> {
     u8::try_from(number(word)?).map_err(text)
 }
 
@@ -343,6 +349,6 @@ pub(super) fn number(word: &str) -> Result<u64> {
     word.parse().map_err(|_no| format!("{word:?} is no number"))
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

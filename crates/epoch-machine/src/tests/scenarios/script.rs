@@ -7,15 +7,18 @@ use epoch_core::{ClusterId, Holder, Incarnation};
 use uuid::Uuid;
 
 use super::language::{Line, Names, number, scope, verb};
+use super::trust;
 use crate::apply::apply;
 use crate::command::{Batch, Command, Entry, Leadership, SessionKey};
 use crate::event::Event;
 use crate::outcome::{Applied, Outcome};
 use crate::promise::{consistent, first_come_first_served};
 use crate::state::{SessionItem, State};
+use crate::tests::keys::newcomers_believe;
 use crate::tests::load::reloaded;
 use crate::tests::text::{Text, seconds};
 use crate::tests::told::Told;
+use crate::tests::trusted::Trusted;
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -28,6 +31,7 @@ pub(super) struct Script {
     names: Names,
     text: Text,
     told: Told,
+    trusted: Trusted,
     events: Vec<Event>,
     /// All that was done, in order.
     pub(super) done: Vec<(Command, Outcome)>,
@@ -49,6 +53,7 @@ impl Default for Script {
             names: Names::default(),
             text: Text::default(),
             told: Told::default(),
+            trusted: Trusted::default(),
             events: Vec::new(),
             done: Vec::new(),
         }
@@ -96,7 +101,7 @@ impl Script {
         let texts = group.iter().map(|text| text.trim_start_matches("& "));
         let commands: Vec<_> = texts
             .clone()
-            .map(|text| self.names.command(Line::parse(text)?))
+            .map(|text| self.command(text))
             .collect::<Result<_>>()?;
         let applied = self.apply(commands)?;
         let mut out = String::new();
@@ -108,6 +113,11 @@ impl Script {
             let _ = writeln!(out, "  * {}", self.text.event(event));
         }
         Ok(out)
+    }
+
+    fn command(&mut self, text: &str) -> Result<Command> {
+        let line = Line::parse(text)?;
+        self.names.command(line, &self.state, self.wall_ms)
     }
 
     /// From here on, the name is this session's.
@@ -135,6 +145,9 @@ impl Script {
         let applied = apply(&mut self.state, entry, &batch).map_err(|no| no.to_string())?;
         self.on_replica(entry, &batch, &applied)?;
         consistent(&self.state).map_err(|violation| violation.to_string())?;
+        newcomers_believe(&self.state)?;
+        self.trusted
+            .follow(&self.state, &batch, &applied.outcomes)?;
         self.told
             .follow(entry, self.state.now_ms(), &applied.events)?;
         if self.told != Told::of(&self.state) {
@@ -169,7 +182,7 @@ impl Script {
             .collect();
         let commands = texts
             .iter()
-            .map(|text| self.names.command(Line::parse(text)?))
+            .map(|text| self.command(text))
             .collect::<Result<_>>()?;
         let applied = self.apply(commands)?;
         let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -187,7 +200,7 @@ impl Script {
 
     /// A command that was queued under another leadership.
     fn foreign(&mut self, text: &str) -> Result<String> {
-        let command = self.names.command(Line::parse(text)?)?;
+        let command = self.command(text)?;
         let before = self.state.clone();
         self.index += 1;
         let entry = Entry {
@@ -249,6 +262,9 @@ impl Script {
             "record" => self.record(line.word("a scope")?)?,
             "permissions" | "tokens" | "whose" | "limits" | "audit" | "may" => {
                 self.rare(&mut line)?
+            }
+            "keys" | "bundles" | "due" | "statements" => {
+                trust::told(&mut line, &self.state, self.wall_ms)?
             }
             "session" => self.session(line.word("a session")?)?,
             _ => return Ok(None),
@@ -316,7 +332,7 @@ impl Script {
                 let _ = writeln!(out, "  {limits:?}\n  {usage:?}");
             }
             "audit" => {
-                for record in self.state.audit(None, 1_000).records {
+                for record in self.state.audit(None, 1_000).records.into_iter().rev() {
                     let by = record.principal.as_ref().map_or("nobody", |by| by.as_str());
                     let refused = record
                         .refused

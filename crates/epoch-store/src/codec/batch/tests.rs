@@ -1,12 +1,19 @@
-use epoch_core::{IntentId, Principal, SessionId};
+use std::sync::Arc;
+
+use epoch_core::{
+    ClusterId, Incarnation, IntentId, KeyOffer, Principal, SessionId, SignedBundle, SigningKey,
+    TextKind,
+};
 use epoch_machine::{
-    IntentDigest, Limits, LockDelay, METADATA_BYTES_MAX, Metadata, Prefix, SCOPES_MAX, SessionKey,
-    TTL_MS_MAX, TTL_MS_MIN, Terms, TokenHash, TokenLabel, VALUE_BYTES_MAX, Value, Verbs,
-    WAIT_MS_MAX,
+    AdminRow, IntentDigest, Limits, LockDelay, METADATA_BYTES_MAX, Metadata, Prefix, SCOPES_MAX,
+    SessionKey, TTL_MS_MAX, TTL_MS_MIN, Terms, TokenHash, TokenLabel, VALUE_BYTES_MAX, Value,
+    Verbs, WAIT_MS_MAX,
 };
 use uuid::Uuid;
 
 use super::*;
+use crate::codec::SnapshotRow;
+use crate::testing::rows::largest_rows;
 
 fn session() -> SessionId {
     SessionId {
@@ -38,6 +45,26 @@ fn record_write(value: Option<&[u8]>, intent: Option<&str>) -> Command {
         intent: intent.map(|id| IntentDigest::of(&id, value.as_ref())),
         value,
     }
+}
+
+fn signing(number: u8) -> SigningKey {
+    SigningKey::from_seed(&[number; 32]).unwrap()
+}
+
+fn key_offer(endorser: Option<SigningKey>) -> KeyOffer {
+    let cluster = ClusterId(Uuid::from_u128(1));
+    let incarnation = Incarnation(Uuid::from_u128(2));
+    let offer = signing(2).offer(cluster, incarnation, 3, endorser.as_ref());
+    offer.unwrap()
+}
+
+fn largest_bundle() -> Arc<SignedBundle> {
+    let mut rows = largest_rows().into_iter();
+    let found = rows.find_map(|row| match row {
+        SnapshotRow::Admin(AdminRow::Bundle(bundle)) => Some(bundle),
+        _ => None,
+    });
+    found.unwrap()
 }
 
 fn every_command() -> Vec<Command> {
@@ -132,10 +159,8 @@ fn commands_of_sessions() -> Vec<Command> {
             epoch: Some(epoch),
             by: Some(principal("root")),
         },
-        Command::RegisterKey {
-            node: 3,
-            public_key: Arc::new([9; 32]),
-        },
+        Command::OfferKey(Arc::new(key_offer(None))),
+        Command::OfferKey(Arc::new(key_offer(Some(signing(1))))),
     ]
 }
 
@@ -165,6 +190,22 @@ fn every_operator_command(by: Option<Principal>) -> Vec<Command> {
             by: by.clone(),
             principal: principal("agent-a"),
             label: TokenLabel::parse("ci-1").unwrap(),
+        },
+        Command::PutBundle {
+            by: by.clone(),
+            bundle: largest_bundle(),
+        },
+        Command::RotateKeys {
+            by: by.clone(),
+            node: by.as_ref().and(Some(0)),
+        },
+        Command::RetireKey {
+            by: by.clone(),
+            kid: signing(1).id(),
+        },
+        Command::PutStatement {
+            by: by.clone(),
+            text: "a statement".into(),
         },
         Command::SetLimits {
             by,
@@ -306,7 +347,11 @@ changed!(transfer, Transfer);
 changed!(write_record, WriteRecord);
 changed!(release, Release);
 changed!(revoke, Revoke);
-changed!(register_key, RegisterKey);
+changed!(put_bundle, PutBundle);
+changed!(offer_key, OfferKey);
+changed!(rotate_keys, RotateKeys);
+changed!(retire_key, RetireKey);
+changed!(put_statement, PutStatement);
 changed!(grant_permission, GrantPermission);
 changed!(revoke_permission, RevokePermission);
 changed!(add_token, AddToken);
@@ -349,7 +394,6 @@ fn malformed_sessions_and_keys_are_refused() {
             "Length",
             open(|open| open.holder_key = Some(vec![7; 33].into())),
         ),
-        ("Length", register_key(|key| key.public_key.truncate(31))),
     ]);
     let error = command(raft::Command { command: None }).unwrap_err();
     assert!(matches!(error, DecodeError::Missing(_)), "{error:?}");
@@ -456,6 +500,39 @@ fn malformed_commands_of_operators_are_refused() {
         (
             "Name",
             set_limits(|set| set.limits.as_mut().unwrap().principal.clear()),
+        ),
+    ]);
+}
+
+#[test]
+fn malformed_commands_about_signing_keys_are_refused() {
+    let nobody = || Some(String::new());
+    let first_twice = |offer: &mut raft::OfferKey| {
+        let (first, _) = offer.text.split_once(',').unwrap();
+        offer.text = format!("{first},{first}");
+    };
+    let longest = TextKind::Statement.part_bytes_max();
+    assert_refused(vec![
+        ("Name", put_bundle(|put| put.by = nobody())),
+        ("Missing", put_bundle(|put| put.bundle = None)),
+        (
+            "Bundle",
+            put_bundle(|put| put.bundle.as_mut().unwrap().payload.clear()),
+        ),
+        (
+            "Bundle",
+            put_bundle(|put| put.bundle.as_mut().unwrap().signatures.clear()),
+        ),
+        ("Bundle", offer_key(|offer| offer.text.clear())),
+        ("Bundle", offer_key(first_twice)),
+        ("Bundle", offer_key(|offer| offer.text.push(','))),
+        ("Name", rotate_keys(|rotate| rotate.by = nobody())),
+        ("Name", retire_key(|retire| retire.by = nobody())),
+        ("Length", retire_key(|retire| retire.kid.truncate(31))),
+        ("Name", put_statement(|put| put.by = nobody())),
+        (
+            "TooLarge",
+            put_statement(|put| put.text = "s".repeat(longest + 1)),
         ),
     ]);
 }

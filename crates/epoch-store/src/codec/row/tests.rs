@@ -83,11 +83,14 @@ changed!(scope_with, Scope, raft::ScopeRow);
 changed!(spent_with, Spent, raft::SpentRow);
 changed!(wait_with, Wait, raft::WaitRow);
 changed!(record_with, Record, raft::RecordRow);
-changed!(key_with, SigningKey, raft::RegisterKey);
 changed!(permission_with, Permission, raft::PermissionRow);
 changed!(token_with, Token, raft::TokenRow);
 changed!(limits_with, Limits, raft::LimitsRow);
 changed!(audit_with, Audit, raft::AuditRow);
+changed!(bundle_with, Bundle, raft::BundleRow);
+changed!(offer_with, Offer, raft::OfferRow);
+changed!(retired_with, Retired, raft::RetiredRow);
+changed!(statement_with, Statement, raft::StatementRow);
 
 fn held_with(change: impl FnOnce(&mut raft::HeldRow)) -> Row {
     scope_with(|row| change(row.held.as_mut().unwrap()))
@@ -239,7 +242,6 @@ fn malformed_records_are_refused() {
 #[test]
 fn malformed_rare_rows_are_refused() {
     assert_refused(vec![
-        ("Length", key_with(|row| row.public_key.truncate(31))),
         ("Name", permission_with(|row| row.principal.clear())),
         ("Name", permission_with(|row| row.principal.push('p'))),
         ("Prefix", permission_with(|row| row.prefix.push('p'))),
@@ -269,6 +271,39 @@ fn malformed_rare_rows_are_refused() {
             "Reason",
             audit_with(|row| row.refused = "NO_REASON".to_owned()),
         ),
+    ]);
+}
+
+fn signature_with(change: impl FnOnce(&mut raft::BundleSignature)) -> Row {
+    bundle_with(|row| change(row.signatures.last_mut().unwrap()))
+}
+
+#[test]
+fn malformed_rows_of_signing_keys_are_refused() {
+    assert_refused(vec![
+        ("Bundle", bundle_with(|row| row.payload.clear())),
+        ("Bundle", bundle_with(|row| row.payload.push(' '))),
+        ("Bundle", bundle_with(|row| row.payload = "{}".to_owned())),
+        ("Bundle", bundle_with(|row| row.signatures.clear())),
+        (
+            "Bundle",
+            bundle_with(|row| row.signatures.push(row.signatures[0].clone())),
+        ),
+        (
+            "Bundle",
+            bundle_with(|row| row.signatures[1] = row.signatures[0].clone()),
+        ),
+        ("Length", signature_with(|one| one.kid.truncate(31))),
+        ("Length", signature_with(|one| one.signature.truncate(63))),
+        ("Length", offer_with(|row| row.public_key.truncate(31))),
+        (
+            "Length",
+            offer_with(|row| row.public_key = vec![7; 33].into()),
+        ),
+        ("Length", retired_with(|row| row.kid.truncate(31))),
+        ("Unknown", statement_with(|row| row.topic = 0)),
+        ("Unknown", statement_with(|row| row.topic = 3)),
+        ("TooLarge", statement_with(|row| row.text.push('s'))),
     ]);
 }
 

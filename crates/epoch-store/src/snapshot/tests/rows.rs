@@ -1,9 +1,9 @@
 //! Files whose hash fits, of rows that nobody would have written.
 
-use epoch_core::{ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation};
+use epoch_core::{ClusterId, EPOCH_EXCLUSIVE_MAX, Incarnation, KeyId};
 use epoch_machine::{
-    AuditAction, Head, INTENTS_KEPT, KEYS_MAX, LoadError, Loader, SPENT_IDS_KEPT, SessionRow,
-    SpentRow, SpentUse, StateHash, Verb, Wait, WaitRow,
+    AdminRow, AuditAction, Head, INTENTS_KEPT, LoadError, Loader, RETIRED_KEPT, SPENT_IDS_KEPT,
+    SessionRow, SpentRow, SpentUse, StateHash, Verb, Wait, WaitRow,
 };
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -12,8 +12,8 @@ use super::*;
 use crate::codec::SnapshotRow::{self, Admin, Record, Scope, Session, Spent, Wait as Waits};
 use crate::codec::{RowCounts, RowsError, SnapshotHead, head_message, row_message};
 use crate::testing::rows::{
-    audit, free, held, key, largest_rows, limits, permission, record, request_id, session,
-    signing_key, spent, token, wait,
+    audit, bundle, free, held, key, largest_rows, limits, permission, record, request_id, retired,
+    root, session, spent, token, wait,
 };
 
 /// A file with a good hash and any rows.
@@ -130,10 +130,12 @@ fn good() -> Vec<SnapshotRow> {
         Waits(wait("d", 33, key(2), 10)),
         Record(record("a", Some(b"value"), INTENTS_KEPT)),
         Record(record("b", None, 1)),
-        Admin(signing_key(1)),
         Admin(token(1, "p", "ci")),
         Admin(limits("p", Some(1))),
         Admin(audit(7, AuditAction::Revoke)),
+        Admin(bundle(1, root().id())),
+        Admin(AdminRow::Rotation(1)),
+        Admin(retired(1)),
     ]
 }
 
@@ -169,11 +171,15 @@ fn the_largest_rows_are_a_state() {
         Spent(spent),
         _,
         record,
-        key,
         _,
         token,
         limits,
         audit,
+        bundle,
+        offer,
+        rotation,
+        retired,
+        statement,
     ] = largest_rows()
     else {
         panic!("another order");
@@ -190,10 +196,14 @@ fn the_largest_rows_are_a_state() {
             ..spent
         }),
         record,
-        key,
         token,
         limits,
         audit,
+        bundle,
+        offer,
+        rotation,
+        retired,
+        statement,
     ];
     assert_eq!(loaded(&rows).counts().grants, 1);
 }
@@ -213,12 +223,14 @@ fn a_key_that_is_there_twice_is_refused() {
         // A place in a queue.
         Waits(wait("a", 30, key(1), 15)),
         Record(record("a", None, 0)),
-        Admin(signing_key(1)),
         Admin(token(1, "other", "ci")),
         // A label of the same principal.
         Admin(token(2, "p", "ci")),
         Admin(limits("p", Some(2))),
         Admin(audit(7, AuditAction::TokenAdd)),
+        Admin(bundle(1, KeyId::from_bytes([9; 32]))),
+        Admin(AdminRow::Rotation(1)),
+        Admin(retired(1)),
     ] {
         let error = unrelated(&with(twice.clone()));
         assert!(
@@ -298,12 +310,23 @@ fn rare_rows_that_cannot_be_are_refused() {
     let nobody = [Admin(permission("root", "a", Verb::Operate))];
     let error = unrelated(&nobody);
     assert!(matches!(error, LoadError::NoOperator), "{error}");
-    let keys: Vec<_> = (0..=KEYS_MAX as u64)
-        .map(|node| Admin(signing_key(node)))
+    let keys: Vec<_> = (0..=u16::try_from(RETIRED_KEPT).unwrap())
+        .map(|number| Admin(retired(number)))
         .collect();
     loaded(&keys[1..]);
     let error = unrelated(&keys);
     assert!(matches!(error, LoadError::TooMany(_)), "{error}");
+    for row in [
+        AdminRow::Rotation(2),
+        bundle(3, KeyId::from_bytes([9; 32])),
+        bundle(2, root().id()),
+    ] {
+        let error = refused(row);
+        assert!(matches!(error, LoadError::Trust(_)), "{error}");
+    }
+    let no_root = [Admin(bundle(1, KeyId::from_bytes([9; 32])))];
+    let error = unrelated(&no_root);
+    assert!(matches!(error, LoadError::Trust(_)), "{error}");
 }
 
 #[test]
