@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use crate::wait;
 
 /// How every HTTP/2 connection begins: the preface, and settings without any.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// What an HTTP/2 server answers first: settings.
 const SETTINGS: u8 = 4;
 

@@ -4,7 +4,8 @@
 //! - [`node`]: what a node does besides: batching, leases, leadership, leadership checks.
 //! - [`watch`]: the latest events of grants, and who waits for more.
 //! - [`api`]: the calls, over gRPC and JSON.
-//! - [`tls`]: who is at the other end of a connection.
+//! - [`tls`]: who is at the other end of a connection. [`connections`]: how many there may be, and
+//!   for how long.
 //! - [`server`]: the listeners. [`init`], [`dev`]: making and running clusters.
 #![cfg_attr(test, allow(clippy::indexing_slicing, reason = "tests may panic"))]
 #![allow(
@@ -14,6 +15,7 @@
 
 mod api;
 pub mod clock;
+mod connections;
 pub mod dev;
 pub mod fatal;
 mod first_trust;

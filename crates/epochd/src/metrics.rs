@@ -49,6 +49,12 @@ pub(crate) struct Metrics {
     pub(crate) disk_lost: Gauge,
     /// Connections that were refused in the TLS handshake, or did not finish it.
     pub(crate) handshakes_failed: Counter,
+    /// Connections of clients.
+    pub(crate) client_connections: ConnectionMetrics,
+    /// Of peers.
+    pub(crate) peer_connections: ConnectionMetrics,
+    /// Of those who ask for metrics.
+    pub(crate) admin_connections: ConnectionMetrics,
     refusals: Vec<(Reason, Counter)>,
 }
 
@@ -66,7 +72,7 @@ impl Metrics {
         let builder = with_buckets(builder, "epochd_log_flush_seconds", FLUSH_BUCKETS);
         let builder = with_buckets(builder, "epochd_batch_commands", BATCH_BUCKETS);
         let recorder = builder.build_recorder();
-        let gauge = |name, help| gauge(&recorder, name, help);
+        let gauge = |name, help| gauge(&recorder, name, help, Vec::new());
         let counter = |name, help| counter(&recorder, name, help, Vec::new());
         let refusals = Reason::ALL
             .iter()
@@ -100,6 +106,9 @@ impl Metrics {
                 "epochd_tls_handshakes_failed_total",
                 "Connections refused in the TLS handshake, or that did not finish it",
             ),
+            client_connections: ConnectionMetrics::new(&recorder, "client"),
+            peer_connections: ConnectionMetrics::new(&recorder, "peer"),
+            admin_connections: ConnectionMetrics::new(&recorder, "admin"),
             snapshot_index: gauge(
                 "epochd_snapshot_index",
                 "The log index of the newest snapshot",
@@ -144,6 +153,48 @@ impl Metrics {
     }
 }
 
+/// What is counted of one listener's connections.
+#[derive(Clone)]
+pub(crate) struct ConnectionMetrics {
+    /// The listener's name.
+    pub(crate) listener: &'static str,
+    /// Those whose caller is not known yet.
+    pub(crate) unproven: Gauge,
+    /// Of those, the ones closed for their silence.
+    pub(crate) silent: Counter,
+    /// And the ones closed to make room.
+    pub(crate) displaced: Counter,
+    /// New ones that were closed at once, for want of room.
+    pub(crate) turned_away: Counter,
+}
+
+impl std::fmt::Debug for ConnectionMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectionMetrics")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConnectionMetrics {
+    fn new(recorder: &PrometheusRecorder, listener: &'static str) -> Self {
+        let label = || Label::new("listener", listener);
+        let closed = |why| {
+            let name = "epochd_connections_closed_total";
+            let help = "Connections of unknown callers that were closed, by cause";
+            counter(recorder, name, help, vec![label(), Label::new("cause", why)])
+        };
+        let help = "Open connections on which no call has been admitted yet";
+        Self {
+            listener,
+            unproven: gauge(recorder, "epochd_connections_unproven", help, vec![label()]),
+            silent: closed("silent"),
+            displaced: closed("displaced"),
+            turned_away: closed("turned_away"),
+        }
+    }
+}
+
 fn with_buckets(builder: PrometheusBuilder, name: &str, buckets: &[f64]) -> PrometheusBuilder {
     use metrics_exporter_prometheus::Matcher;
     match builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets) {
@@ -153,9 +204,14 @@ fn with_buckets(builder: PrometheusBuilder, name: &str, buckets: &[f64]) -> Prom
     }
 }
 
-fn gauge(recorder: &PrometheusRecorder, name: &'static str, help: &'static str) -> Gauge {
+fn gauge(
+    recorder: &PrometheusRecorder,
+    name: &'static str,
+    help: &'static str,
+    labels: Vec<Label>,
+) -> Gauge {
     recorder.describe_gauge(name.into(), None, help.into());
-    recorder.register_gauge(&Key::from_static_name(name), &METADATA)
+    recorder.register_gauge(&Key::from_parts(name, labels), &METADATA)
 }
 
 fn counter(

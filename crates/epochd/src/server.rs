@@ -14,6 +14,8 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 
 use crate::api::{self, Api, Origin};
+use crate::connections::Connections;
+use crate::metrics::ConnectionMetrics;
 use crate::node::{Node, Voucher};
 use crate::seed::Seed;
 use crate::settings::{Settings, SettingsError};
@@ -115,7 +117,8 @@ impl Server {
         let identified = router.layer(middleware::from_fn(api::identify_by_peer));
         let routes = Routes::from(identified);
         let tls = self.node.consensus.tls().clone();
-        self.serve("peer", listener, tls, routes, PEER_STREAMS_MAX);
+        let metrics = &self.node.metrics.peer_connections;
+        self.serve(metrics, listener, tls, routes, PEER_STREAMS_MAX);
     }
 
     fn serve_clients(&self, listener: TcpListener, tls: ClientTls) -> anyhow::Result<()> {
@@ -136,13 +139,14 @@ impl Server {
         let routes = api::public_routes(&api, Routes::new(reflection).add_service(health));
         let router = api::router(api, routes.prepare().into_axum_router());
         let routes = Routes::from(router);
-        self.serve("client", listener, tls, routes, CLIENT_STREAMS_MAX);
+        let metrics = &self.node.metrics.client_connections;
+        self.serve(metrics, listener, tls, routes, CLIENT_STREAMS_MAX);
         Ok(())
     }
 
     fn serve(
         &self,
-        name: &'static str,
+        metrics: &ConnectionMetrics,
         listener: TcpListener,
         terms: impl Terms,
         routes: Routes,
@@ -150,7 +154,9 @@ impl Server {
     ) {
         let stop = self.stop.clone();
         let failed = self.node.metrics.handshakes_failed.clone();
-        let incoming = tls::incoming(name, listener, terms, failed);
+        let name = metrics.listener;
+        let connections = Connections::new(metrics.clone());
+        let incoming = tls::incoming(listener, terms, connections, failed);
         self.tasks.spawn(async move {
             let served = tonic::transport::Server::builder()
                 .accept_http1(true)
@@ -169,7 +175,8 @@ impl Server {
     fn serve_admin(&self, listener: TcpListener, tls: ClientTls) {
         let api = Api::new(Arc::clone(&self.node), Origin::Client);
         let routes = Routes::from(api::admin_router(api));
-        self.serve("admin", listener, tls, routes, CLIENT_STREAMS_MAX);
+        let metrics = &self.node.metrics.admin_connections;
+        self.serve(metrics, listener, tls, routes, CLIENT_STREAMS_MAX);
     }
 
     fn watch_certificates(&self, clients: &ClientTls, hangup: Option<Signal>) {

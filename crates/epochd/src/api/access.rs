@@ -95,6 +95,9 @@ impl Api {
         let state = self.node.state.read();
         let judged = self.judge(&state, call, about);
         drop(state);
+        if judged.is_ok() && call.needs != Needs::Nothing {
+            self.prove();
+        }
         judged.map_err(|denied| {
             let who = denied.principal.as_ref();
             self.node
@@ -113,25 +116,7 @@ impl Api {
         if call.needs == Needs::Nothing {
             return Ok(None);
         }
-        let principal = match &self.credential {
-            Credential::None => None,
-            Credential::Malformed(why) => return Err(Denied::unauthenticated(why)),
-            Credential::Token(hash) => match state.principal_of_token(hash, clock::wall_ms()) {
-                Some(principal) => Some(principal.clone()),
-                None => {
-                    return Err(Denied::unauthenticated(
-                        "the token is not known, or has ended",
-                    ));
-                }
-            },
-            Credential::Uri(uri) => match Principal::parse(uri) {
-                Ok(principal) => Some(principal),
-                Err(_malformed) => {
-                    let why = "the client certificate's URI cannot be a principal";
-                    return Err(Denied::unauthenticated(why));
-                }
-            },
-        };
+        let principal = self.principal(state)?;
         if state.is_open() {
             return Ok(None);
         }
@@ -163,6 +148,52 @@ impl Api {
             failure: Failure::new(Reason::PermissionDenied, "the caller may not do this"),
             principal: Some(principal),
         })
+    }
+
+    /// Whom the caller's credential names, if it shows one.
+    fn principal(&self, state: &State) -> std::result::Result<Option<Principal>, Denied> {
+        match &self.credential {
+            Credential::None => Ok(None),
+            Credential::Malformed(why) => Err(Denied::unauthenticated(why)),
+            Credential::Token(hash) => match state.principal_of_token(hash, clock::wall_ms()) {
+                Some(principal) => Ok(Some(principal.clone())),
+                None => Err(Denied::unauthenticated(
+                    "the token is not known, or has ended",
+                )),
+            },
+            Credential::Uri(uri) => match Principal::parse(uri) {
+                Ok(principal) => Ok(Some(principal)),
+                Err(_malformed) => Err(Denied::unauthenticated(
+                    "the client certificate's URI cannot be a principal",
+                )),
+            },
+        }
+    }
+
+    fn prove(&self) {
+        if let Some(connection) = &self.connection {
+            connection.prove();
+        }
+    }
+
+    /// For a call that the leader will judge, which may take as long as it waits: a caller with any
+    /// permission is no stranger, and neither is any while the cluster has no permissions.
+    pub(super) fn prove_if_known(&self) {
+        if self.connection.as_ref().is_none_or(|known| known.is_proven()) {
+            return;
+        }
+        let state = self.node.state.read();
+        let known = match self.principal(&state) {
+            Ok(principal) => {
+                state.is_open()
+                    || principal.is_some_and(|who| state.permissions_of(&who).next().is_some())
+            }
+            Err(_denied) => false,
+        };
+        drop(state);
+        if known {
+            self.prove();
+        }
     }
 }
 

@@ -81,15 +81,18 @@ async fn metrics(api: Api) -> Response {
     }
 }
 
-/// Puts what a client shows of itself beside its request.
+/// Puts what a client shows of itself beside its request, which is under way until it is answered.
 async fn identify_client(mut request: Request, next: Next) -> Response {
-    let uris = request.extensions().get::<TlsIdentity>();
-    let uris = uris
-        .map(|identity| identity.uris.clone())
-        .unwrap_or_default();
-    let credential = Credential::of_client(request.headers(), &uris);
+    let identity = request.extensions().get::<TlsIdentity>().cloned();
+    let uris = identity.as_ref().map(|identity| &*identity.uris);
+    let credential = Credential::of_client(request.headers(), uris.unwrap_or_default());
     request.extensions_mut().insert(credential);
-    next.run(request).await
+    let under_way = identity.and_then(|identity| identity.place.begin());
+    let answer = next.run(request).await;
+    match under_way {
+        Some(under_way) => under_way.with_answer(answer),
+        None => answer,
+    }
 }
 
 /// Puts what another node says of a caller beside the request that it passes on.

@@ -30,8 +30,10 @@ pub(crate) use http::{admin_router, identify_by_peer, router};
 use self::credential::Credential;
 use self::failure::Failure;
 use self::forward::Leader;
+use crate::connections::Place;
 use crate::node::Node;
 use crate::raft::Line;
+use crate::tls::TlsIdentity;
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -54,6 +56,8 @@ pub(crate) struct Api {
     node: Arc<Node>,
     origin: Origin,
     credential: Credential,
+    /// What the call came over, if that was a client's connection.
+    connection: Option<Arc<Place>>,
 }
 
 impl Api {
@@ -62,6 +66,7 @@ impl Api {
             node,
             origin,
             credential: Credential::None,
+            connection: None,
         }
     }
 
@@ -71,6 +76,9 @@ impl Api {
             node: Arc::clone(&self.node),
             origin: self.origin,
             credential: extensions.get().cloned().unwrap_or_default(),
+            connection: extensions
+                .get::<TlsIdentity>()
+                .map(|identity| Arc::clone(&identity.place)),
         }
     }
 
@@ -93,6 +101,7 @@ impl Api {
         };
         let channel = self.node.consensus.channel(leader, &addresses.peer, line);
         let channel = channel.map_err(|_address| no_leader("the leader's address is not one"))?;
+        self.prove_if_known();
         Ok(Server::Leader(Leader {
             channel,
             credential: self.credential.clone(),

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Consensus;
 use super::identity::Identity;
 use super::types::{AppliedMeta, LeaderId, LogId, ProcessId, StoredMembership};
+use crate::connections::Connections;
 use crate::first_trust::FirstTrust;
 use crate::init::PeerCa;
 use crate::metrics::Metrics;
@@ -100,7 +101,9 @@ impl TestNode {
             ..Addresses::default()
         };
         let terms = consensus.tls().clone();
-        let incoming = incoming("peer", listener, terms, Metrics::new(id).handshakes_failed);
+        let metrics = Metrics::new(id);
+        let connections = Connections::new(metrics.peer_connections);
+        let incoming = incoming(listener, terms, connections, metrics.handshakes_failed);
         let serving = tonic::transport::Server::builder()
             .add_service(consensus.peer_service())
             .serve_with_incoming(incoming);

@@ -14,6 +14,7 @@ use super::name::uris;
 use super::reload::{Reload, Reloading};
 use super::verify::Clients;
 use super::{ALPN_H2, ALPN_HTTP1, FOLDER, provider};
+use crate::connections::Place;
 use crate::settings::TlsFiles;
 
 /// The server's certificate that is used where the settings name none, in [`FOLDER`].
@@ -35,11 +36,14 @@ fn files_of(data_dir: &Path) -> Option<TlsFiles> {
 }
 
 /// Who a client is by the certificate that it showed, in the extensions of each of its requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct TlsIdentity {
     /// The URIs of a verified certificate; none over plaintext, or where the client showed no
     /// certificate.
     pub(crate) uris: Arc<[String]>,
+    /// The connection, which a certificate alone does not prove: what it is worth is judged by each
+    /// call.
+    pub(crate) place: Arc<Place>,
 }
 
 /// How clients connect: over TLS, or in plaintext.
@@ -84,12 +88,19 @@ impl Terms for ClientTls {
         self.0.as_ref().map(|tls| tls.current())
     }
 
-    fn identity(&self, certificate: Option<&CertificateDer<'_>>) -> Option<TlsIdentity> {
-        let Some(certificate) = certificate else {
-            return Some(TlsIdentity::default());
+    fn identity(
+        &self,
+        certificate: Option<&CertificateDer<'_>>,
+        place: &Arc<Place>,
+    ) -> Option<TlsIdentity> {
+        let uris = match certificate {
+            Some(certificate) => uris(certificate).ok()?,
+            None => Vec::new(),
         };
-        let uris = uris(certificate).ok()?.into();
-        Some(TlsIdentity { uris })
+        Some(TlsIdentity {
+            uris: uris.into(),
+            place: Arc::clone(place),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use super::name::PeerName;
 use super::reload::{Reload, Reloading};
 use super::verify::{CallingPeers, DialledPeer, dialled, said};
 use super::{ALPN_H2, FOLDER, provider};
+use crate::connections::Place;
 
 /// Both sides of the connections between nodes, from the files in a node's folder.
 #[derive(Debug, Clone)]
@@ -74,9 +75,15 @@ impl Terms for PeerTls {
         Some(Arc::clone(&self.0.current().server))
     }
 
-    fn identity(&self, certificate: Option<&CertificateDer<'_>>) -> Option<PeerName> {
+    fn identity(
+        &self,
+        certificate: Option<&CertificateDer<'_>>,
+        place: &Arc<Place>,
+    ) -> Option<PeerName> {
         // Verified in the handshake, which no peer passes without one.
-        certificate.and_then(|certificate| PeerName::of(certificate).ok())
+        let name = PeerName::of(certificate?).ok()?;
+        place.prove();
+        Some(name)
     }
 }
 
