@@ -119,8 +119,14 @@ impl SessionService for Api {
         request: Request<Streaming<v1::KeepAliveRequest>>,
     ) -> std::result::Result<Response<Self::KeepAliveStream>, Status> {
         let (api, requests) = self.asked(request);
+        // What cannot be read ends it: the stream itself says the same error again without an end.
+        let readable = requests.scan(false, |ended, received| {
+            let item = (!*ended).then_some(received);
+            *ended = !matches!(item, Some(Ok(_)));
+            std::future::ready(item)
+        });
         // Answers come in the order of the requests: a node that passes them on counts on it.
-        let answers = requests
+        let answers = readable
             .map(|received| received.map(Keepalive::try_from))
             .ready_chunks(KEEP_ALIVES_TOGETHER_MAX)
             .map(move |received| api.clone().keep_alive_answers(received))
