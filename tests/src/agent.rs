@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use epoch_core::Pin;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -36,6 +37,8 @@ pub struct Task<'a> {
     pub scope: &'a str,
     /// The cluster's client listeners, separated by commas.
     pub endpoints: &'a str,
+    /// The cluster's root key.
+    pub pin: &'a Pin,
     /// The resource: a SQLite file.
     pub database: &'a Path,
     /// Its session's time to live, such as `2s`.
@@ -69,7 +72,8 @@ impl Agent {
                 "--ttl",
                 task.ttl,
             ])
-            .args(["--endpoints", task.endpoints, "--database"])
+            .args(["--endpoints", task.endpoints])
+            .args(["--pin", &task.pin.to_string(), "--database"])
             .arg(task.database);
         if task.barrier {
             command.arg("--barrier");

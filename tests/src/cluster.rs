@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use epoch_client::{Endpoint, Options};
+use epoch_core::{Pin, RootKey};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -179,6 +181,15 @@ impl Cluster {
         &self.path
     }
 
+    /// What resources pin.
+    ///
+    /// # Errors
+    /// There is no root key (any more).
+    pub fn pin(&self) -> Result<Pin> {
+        let file = self.path.join("root-key.json");
+        Ok(RootKey::from_json(&fs::read(file)?)?.pin())
+    }
+
     /// The CA of the nodes' certificates for clients, if they have any.
     #[must_use]
     pub fn client_ca(&self) -> PathBuf {
@@ -260,6 +271,13 @@ impl Cluster {
             "the states at index {last} differ: {hashes:?}"
         );
         Ok(last)
+    }
+
+    /// Calls all nodes as the bearer of this token from now on.
+    pub fn call_as(&mut self, token: &str) {
+        for node in &mut self.nodes {
+            node.client = node.client.with_token(Some(token));
+        }
     }
 
     /// Gives a node one variable of the environment more, from its next start on.
@@ -514,6 +532,19 @@ impl Cluster {
     pub fn endpoints(&self) -> String {
         let urls: Vec<&str> = self.nodes.iter().map(|node| node.client.url()).collect();
         urls.join(",")
+    }
+
+    /// A client of the library, for all nodes.
+    ///
+    /// # Errors
+    /// An address is not an endpoint.
+    pub fn library_client(&self) -> Result<epoch_client::Client> {
+        let endpoints = self.nodes.iter().map(|node| node.client.url().parse());
+        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
+        Ok(epoch_client::Client::connect(
+            endpoints,
+            Options::default(),
+        )?)
     }
 
     /// A node's peer address.

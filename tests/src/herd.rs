@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_client::{Client, Endpoint, Grant, Options, Session};
+use epoch_client::{Client, Grant, Session};
 use epoch_core::{Reason, Scope};
 use epoch_proto::v1::{AcquireRequest, KeepAliveRequest, OpenRequest};
 use tokio::sync::watch;
@@ -49,11 +49,8 @@ impl Herd {
     /// # Errors
     /// One of these is refused.
     pub async fn gather(cluster: &Cluster, count: usize, ttl: Duration) -> Result<Self> {
-        let urls = cluster.endpoints();
-        let endpoints = urls.split(',').map(str::parse);
-        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
-        let connect = |_| Client::connect(endpoints.clone(), Options::default());
-        let clients: Vec<Client> = (0..CLIENTS).map(connect).collect::<Result<_, _>>()?;
+        let clients = (0..CLIENTS).map(|_| cluster.library_client());
+        let clients: Vec<Client> = clients.collect::<Result<_, _>>()?;
         let mut taking = JoinSet::new();
         for (number, client) in (0..count).zip(clients.iter().cycle()) {
             let client = client.clone();

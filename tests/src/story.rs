@@ -2,10 +2,12 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use epoch_core::{Certificate, Reason, RequestId, Scope, Verifier};
+use epoch_client::{TrustFollower, TrustSettings};
+use epoch_core::{CachedVerifier, Certificate, Reason, RequestId, Scope};
 use epoch_guard::sqlite::{SqliteGuard, SqliteSettings, WriteError};
 use epoch_machine::promise::AdmissionKind;
 
@@ -13,7 +15,6 @@ use crate::agent::{Agent, EXIT_SUPERSEDED, Task};
 use crate::clock;
 use crate::cluster::{Cluster, number, text};
 use crate::history::{History, Span};
-use crate::load;
 use crate::report::Reports;
 use crate::wait;
 
@@ -56,7 +57,7 @@ struct Stage {
     scope: Scope,
     database: PathBuf,
     reports: Reports,
-    verifier: Verifier,
+    verifier: Arc<CachedVerifier>,
     history: History,
 }
 
@@ -64,7 +65,7 @@ struct Stage {
 #[derive(Debug)]
 struct Held {
     token: String,
-    certificate: Certificate,
+    certificate: Arc<Certificate>,
 }
 
 impl Held {
@@ -271,12 +272,14 @@ impl Stage {
             .path()
             .join(format!("{}.sqlite", scope.replace('/', "-")));
         let reports = Reports::create(&database)?;
+        let client = cluster.library_client()?;
+        let trust = TrustFollower::start(client, cluster.pin()?, TrustSettings::default()).await?;
         Ok(Self {
             teller,
             scope: Scope::parse(scope)?,
             database,
             reports,
-            verifier: load::verifier(cluster).await?,
+            verifier: Arc::clone(trust.verifier()),
             history: History::default(),
         })
     }
@@ -286,7 +289,7 @@ impl Stage {
     }
 
     fn guard(&self) -> SqliteGuard {
-        SqliteGuard::new(self.verifier.clone(), SqliteSettings::default())
+        SqliteGuard::new(Arc::clone(&self.verifier), SqliteSettings::default())
     }
 
     fn agent(&self, cluster: &Cluster, holder: &str, barrier: bool) -> Result<Agent> {
@@ -294,6 +297,7 @@ impl Stage {
             holder,
             scope: self.scope.as_str(),
             endpoints: &cluster.endpoints(),
+            pin: &cluster.pin()?,
             database: &self.database,
             ttl: TTL,
             barrier,

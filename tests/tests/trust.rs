@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use epoch_client::{Client, Endpoint, Options, TrustFollower, TrustSettings};
+use epoch_client::{Client, TrustFollower, TrustSettings};
 use epoch_core::{
     Advance, Bundle, Claims, Epoch, Fence, Holder, KeyId, MAX_FUTURE_MS_DEFAULT, Pin, Scope,
     SignedBundle, SigningKey, TextKind, Trust, TrustError, Validity, Verifier, VerifyError,
@@ -36,21 +36,11 @@ async fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-fn client(cluster: &Cluster) -> Result<Client> {
-    let endpoints = cluster.endpoints();
-    let endpoints = endpoints
-        .split(',')
-        .map(|endpoint| Ok(endpoint.parse::<Endpoint>()?));
-    let endpoints = endpoints.collect::<Result<Vec<_>>>()?;
-    Ok(Client::connect(endpoints, Options::default())?)
-}
-
 /// The pin; the root key itself is taken out of the way.
-async fn pin_and_no_root(cluster: &Cluster) -> Result<Pin> {
-    let file = cluster.path().join("root-key.json");
-    let root = epoch_core::RootKey::from_json(&fs::read(&file)?)?;
-    fs::remove_file(file)?;
-    Ok(root.pin())
+fn pin_and_no_root(cluster: &Cluster) -> Result<Pin> {
+    let pin = cluster.pin()?;
+    fs::remove_file(cluster.path().join("root-key.json"))?;
+    Ok(pin)
 }
 
 /// What the writers saw.
@@ -110,8 +100,8 @@ fn kids(keys: &[v1::NodeSigningKey], state: &str) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_rotate_under_load_with_the_root_key_away() -> Result<()> {
     let mut cluster = cluster().await?;
-    let pin = pin_and_no_root(&cluster).await?;
-    let client = client(&cluster)?;
+    let pin = pin_and_no_root(&cluster)?;
+    let client = cluster.library_client()?;
     let settings = TrustSettings::default();
     let resource = TrustFollower::start(client.clone(), pin.clone(), settings).await?;
     let (first_chain, _) = client.bundles(0).await?;
@@ -201,8 +191,8 @@ async fn keys_rotate_under_load_with_the_root_key_away() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retired_key_is_refused_without_a_restart() -> Result<()> {
     let mut cluster = cluster().await?;
-    let pin = pin_and_no_root(&cluster).await?;
-    let client = client(&cluster)?;
+    let pin = pin_and_no_root(&cluster)?;
+    let client = cluster.library_client()?;
     let resource = TrustFollower::start(client.clone(), pin, TrustSettings::default()).await?;
     let holder = Holder::parse("writer")?;
     let session = client
@@ -290,8 +280,8 @@ impl Thief {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_stolen_key_makes_nothing_that_two_of_three_take() -> Result<()> {
     let mut cluster = cluster().await?;
-    let pin = pin_and_no_root(&cluster).await?;
-    let client = client(&cluster)?;
+    let pin = pin_and_no_root(&cluster)?;
+    let client = cluster.library_client()?;
     let (chain, _) = client.bundles(0).await?;
     let holder = Holder::parse("writer")?;
     let session = client

@@ -55,7 +55,7 @@ pub struct TrustFollower {
 struct Followed {
     client: Client,
     settings: TrustSettings,
-    verifier: CachedVerifier,
+    verifier: Arc<CachedVerifier>,
     demand: Demand,
 }
 
@@ -92,7 +92,7 @@ impl TrustFollower {
         // Nearly all of its bits are random, and it is not told.
         let hash_key = Uuid::new_v4().into_bytes();
         let followed = Arc::new(Followed {
-            verifier: CachedVerifier::new(settings.verifier(trust), &hash_key),
+            verifier: Arc::new(CachedVerifier::new(settings.verifier(trust), &hash_key)),
             demand: Demand::new(settings.refetch_after),
             client,
             settings,
@@ -130,9 +130,10 @@ impl TrustFollower {
         self.verifier().verify(token, now_ms)
     }
 
-    /// The verifier with what is trusted now, for those who cannot wait for a fetch.
+    /// The verifier with what is trusted now, for those who cannot wait for a fetch, and for guards,
+    /// which share it. It goes on without new bundles when the last clone of this is dropped.
     #[must_use]
-    pub fn verifier(&self) -> &CachedVerifier {
+    pub fn verifier(&self) -> &Arc<CachedVerifier> {
         &self.followed.verifier
     }
 }

@@ -7,17 +7,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
-use epoch_client::{Client, Endpoint, Grant, Options, Session};
-use epoch_core::{GrantHash, Holder, KeySet, Reason, RequestId, Scope, Verifier};
+use epoch_client::{Client, Endpoint, Grant, Options, Session, TrustFollower, TrustSettings};
+use epoch_core::{GrantHash, Holder, Pin, Reason, RequestId, Scope};
 use epoch_guard::sqlite::{SqliteGuard, SqliteSettings, WriteError};
-use epoch_tests::cluster::text;
-use epoch_tests::json_client::JsonClient;
 use epoch_tests::report::{Report, Reports};
-use epoch_tests::{agent, clock, wait};
+use epoch_tests::{agent, clock};
 use serde_json::{Value, json};
 
 /// Between two tries to take a held scope.
@@ -38,6 +37,9 @@ struct Arguments {
     /// Client listeners, separated by commas.
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<Endpoint>,
+    /// The cluster's root key.
+    #[arg(long)]
+    pin: Pin,
     /// The resource.
     #[arg(long)]
     database: PathBuf,
@@ -52,11 +54,6 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    // The keys are fetched before the work: a verifier needs no cluster at the time of a write.
-    let verifier = wait::until("the keys are fetched", async || {
-        fetch_keys(&arguments.endpoints).await
-    });
-    let guard = SqliteGuard::new(verifier.await?, SqliteSettings::default());
     let ttl = arguments
         .ttl
         .strip_suffix('s')
@@ -64,6 +61,10 @@ async fn main() -> Result<ExitCode> {
     let ttl = Duration::from_secs(ttl.context("--ttl must be in whole seconds, such as 2s")?);
 
     let client = Client::connect(arguments.endpoints.clone(), Options::default())?;
+    // The bundles are fetched before the work: at the time of a write no cluster is needed.
+    let trust = TrustFollower::start(client.clone(), arguments.pin, TrustSettings::default());
+    let trust = trust.await?;
+    let guard = SqliteGuard::new(Arc::clone(trust.verifier()), SqliteSettings::default());
     let session = client.open_session(&arguments.holder, ttl).await?;
     let sent_ns = clock::boot_ns();
     let grant = acquire(&session, &arguments.scope).await?;
@@ -103,24 +104,6 @@ async fn main() -> Result<ExitCode> {
         return Ok(code);
     }
     release(&grant, &session).await
-}
-
-async fn fetch_keys(endpoints: &[Endpoint]) -> Result<Verifier> {
-    for endpoint in endpoints {
-        let client = JsonClient::new(endpoint.authority())?;
-        let Ok(document) = client.get("/.well-known/jwks.json", &[]).await else {
-            continue;
-        };
-        let keys = KeySet::from_jwks(document.ok()?.to_string().as_bytes())?;
-        ensure!(
-            keys.len() >= endpoints.len(),
-            "only {} keys are served",
-            keys.len()
-        );
-        let cluster = client.cluster().await?;
-        return Ok(Verifier::new(text(&cluster, "cluster_id")?.parse()?, keys));
-    }
-    bail!("no endpoint serves its keys")
 }
 
 async fn acquire(session: &Session, scope: &Scope) -> Result<Grant> {

@@ -1,10 +1,10 @@
 //! The guard itself: decide, raise, write and record as one transaction.
 
 use std::error::Error;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use epoch_core::{
-    Advance, Attempt, Certificate, Fence, Receipt, Refusal, Scope, Verdict, Verifier, decide,
+    Advance, Attempt, CachedVerifier, Certificate, Fence, Receipt, Refusal, Scope, Verdict, decide,
     decide_advance,
 };
 use rusqlite::{Connection, Transaction};
@@ -19,18 +19,19 @@ use super::{ledger, protect, schema};
 /// The guard of SQLite databases: any number of them, each with its tables installed.
 #[derive(Debug)]
 pub struct SqliteGuard {
-    verifier: RwLock<Arc<Verifier>>,
+    verifier: Arc<CachedVerifier>,
     settings: SqliteSettings,
 }
 
 impl SqliteGuard {
-    /// A guard that trusts what `verifier` trusts.
+    /// A guard that trusts what `verifier` trusts, now and whenever that changes: whoever adopts
+    /// bundles for the shared verifier does so for the guard. How many nodes must have signed a
+    /// certificate is the verifier's to say
+    /// ([`with_signatures`](epoch_core::Verifier::with_signatures)). A certificate that it has
+    /// verified before costs no second signature check.
     #[must_use]
-    pub fn new(verifier: Verifier, settings: SqliteSettings) -> Self {
-        Self {
-            verifier: RwLock::new(Arc::new(verifier)),
-            settings,
-        }
+    pub fn new(verifier: Arc<CachedVerifier>, settings: SqliteSettings) -> Self {
+        Self { verifier, settings }
     }
 
     /// Creates the guard's tables (named `epoch_...`), once; calling it again changes nothing.
@@ -55,18 +56,10 @@ impl SqliteGuard {
         protect::protect(connection, table)
     }
 
-    /// Trusts another verifier from now on, after keys were fetched again.
-    pub fn replace_verifier(&self, verifier: Verifier) {
-        *self
-            .verifier
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(verifier);
-    }
-
-    /// The verifier in use.
+    /// The verifier, as it is shared.
     #[must_use]
-    pub fn verifier(&self) -> Arc<Verifier> {
-        Arc::clone(&self.verifier.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn verifier(&self) -> &Arc<CachedVerifier> {
+        &self.verifier
     }
 
     /// Does `business` if, and only if, the certificate, the intent and the expected revision
@@ -328,12 +321,12 @@ impl SqliteGuard {
         &self,
         presented: Presented<'a>,
         now_ms: u64,
-        kept: &'a mut Option<Certificate>,
+        kept: &'a mut Option<Arc<Certificate>>,
     ) -> Result<&'a Certificate, Refusal> {
         match presented {
             Presented::Nothing => Err(Refusal::NoCertificate),
             Presented::Verified(certificate) => Ok(certificate),
-            Presented::Token(token) => Ok(kept.insert(self.verifier().verify(token, now_ms)?)),
+            Presented::Token(token) => Ok(kept.insert(self.verifier.verify(token, now_ms)?)),
         }
     }
 

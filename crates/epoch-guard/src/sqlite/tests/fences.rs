@@ -229,7 +229,7 @@ fn fence_rows_cannot_be_lowered_or_deleted_by_hand() {
 #[test]
 fn a_barrier_object_gives_receipts_and_refusals() {
     let bench = Bench::new();
-    let guard = Arc::new(SqliteGuard::new(verifier(), SqliteSettings::default()));
+    let guard = Arc::new(guarding(verifier(), SqliteSettings::default()));
     let barrier = SqliteBarrier::new(guard, bench.open(), scope(), "notes");
     let new = token(&fence(42, "writer"));
     let receipt = barrier.advance(&new, NOW_MS).unwrap();
@@ -252,7 +252,7 @@ fn a_barrier_object_gives_receipts_and_refusals() {
         }
     ));
     let bare = Connection::open_in_memory().unwrap();
-    let guard = Arc::new(SqliteGuard::new(verifier(), SqliteSettings::default()));
+    let guard = Arc::new(guarding(verifier(), SqliteSettings::default()));
     let unready = SqliteBarrier::new(guard, bare, scope(), "notes").advance(&new, NOW_MS);
     assert!(unready.unwrap_err().retryable());
 }

@@ -5,12 +5,14 @@ mod fences;
 mod intents;
 mod races;
 mod tables;
+mod trust;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use epoch_core::{
-    Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash, Holder, Intent, IntentId,
-    KeySet, PayloadDigest, Position, Reason, Scope, SigningKey, Validity, Verifier,
+    CachedVerifier, Certificate, Claims, ClusterId, Epoch, Fence, Grant, GrantHash, Holder, Intent,
+    IntentId, KeySet, PayloadDigest, Position, Reason, Scope, SigningKey, Validity, Verifier,
 };
 use rusqlite::{Connection, Transaction};
 use tempfile::TempDir;
@@ -35,7 +37,7 @@ impl Bench {
     pub(super) fn with(settings: SqliteSettings) -> Self {
         let bench = Self {
             folder: tempfile::tempdir().unwrap(),
-            guard: SqliteGuard::new(verifier(), settings),
+            guard: guarding(verifier(), settings),
         };
         let connection = bench.open();
         SqliteGuard::install(&connection).unwrap();
@@ -88,6 +90,11 @@ impl Bench {
             note(transaction, &scope, epoch)
         })
     }
+}
+
+/// A guard that trusts this.
+pub(super) fn guarding(verifier: Verifier, settings: SqliteSettings) -> SqliteGuard {
+    SqliteGuard::new(Arc::new(CachedVerifier::new(verifier, &[7; 16])), settings)
 }
 
 /// A connection as fast as tests need it: nothing here depends on surviving a power cut.
@@ -190,17 +197,20 @@ pub(super) fn token(fence: &Fence) -> String {
 }
 
 pub(super) fn token_in(scope: &Scope, fence: &Fence) -> String {
+    SigningKey::from_seed(&[1; 32])
+        .unwrap()
+        .sign(&claims_in(scope, fence))
+        .unwrap()
+}
+
+pub(super) fn claims_in(scope: &Scope, fence: &Fence) -> Claims {
     let issued_at_s = NOW_MS / 1000;
     let validity = Validity {
         issued_at_s,
         expires_at_s: issued_at_s + 3600,
         jti: "one".to_owned(),
     };
-    let claims = Claims::new(cluster(), scope.clone(), fence.clone(), validity).unwrap();
-    SigningKey::from_seed(&[1; 32])
-        .unwrap()
-        .sign(&claims)
-        .unwrap()
+    Claims::new(cluster(), scope.clone(), fence.clone(), validity).unwrap()
 }
 
 pub(super) fn certificate(fence: &Fence) -> Certificate {
