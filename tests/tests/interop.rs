@@ -19,6 +19,8 @@ struct Setting {
     cluster: Cluster,
     session: String,
     certificate: String,
+    /// The parts of a certificate of the same holder that two nodes have signed.
+    quorum: Vec<String>,
     epoch: u64,
     issuer: String,
     jwks_url: String,
@@ -32,7 +34,13 @@ impl Setting {
         let session = client.open("writer", "60s").await?;
         let grant = client.acquire("reports/interop", &session, 1).await?.ok()?;
         let status = client.cluster().await?;
+        let quorum = json!({
+            "scope": "reports/quorum", "session_id": session, "request_id": 2, "signatures": 2,
+        });
+        let quorum = client.post("/v1/acquire", &quorum).await?.ok()?;
+        let parts = text(&quorum, "certificate")?.split(',');
         Ok(Self {
+            quorum: parts.map(str::to_owned).collect(),
             certificate: text(&grant, "certificate")?.to_owned(),
             epoch: number(&grant, "epoch")?,
             issuer: format!("epochd:{}", text(&status, "cluster_id")?),
@@ -56,6 +64,14 @@ impl Foreign {
         Ok(Self {
             program,
             script: Path::new(SCRIPTS).join("verify_pyjwt.py"),
+        })
+    }
+
+    fn jwcrypto() -> Result<Self> {
+        let program = installed(Path::new("venv/bin/python"))?;
+        Ok(Self {
+            program,
+            script: Path::new(SCRIPTS).join("verify_jwcrypto.py"),
         })
     }
 
@@ -95,6 +111,27 @@ impl Foreign {
         assert_eq!(claims["iss"], setting.issuer.as_str());
         assert_eq!(claims["fence"]["scope"], "reports/interop");
         assert_eq!(claims["fence"]["epoch"], setting.epoch);
+        ensure!(
+            setting.quorum.len() == 2,
+            "not two parts: {:?}",
+            setting.quorum
+        );
+        for part in &setting.quorum {
+            let ran = self.verify(setting, part).await?;
+            ensure!(ran.code == Some(0), "a part was refused: {}", ran.stderr);
+            assert_eq!(ran.json()?["fence"]["scope"], "reports/quorum");
+        }
+        // The signature of one payload under another.
+        let part = &setting.quorum[0];
+        let (signed, _) = setting
+            .certificate
+            .rsplit_once('.')
+            .context("no signature")?;
+        let (_, signature) = part.rsplit_once('.').context("no signature")?;
+        let ran = self
+            .verify(setting, &format!("{signed}.{signature}"))
+            .await?;
+        ensure!(ran.code == Some(1), "another's signature: {ran:?}");
         // A foreign library is started for each token: a few of each kind are enough here.
         for Hostile { name, token } in forged(setting)? {
             let kinds = [
@@ -135,9 +172,80 @@ async fn pyjwt_verifies_a_certificate_from_the_jwks_url() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jwcrypto_verifies_a_certificate_from_the_jwks_url() -> Result<()> {
+    let mut setting = Setting::new().await?;
+    Foreign::jwcrypto()?.checks(&setting).await?;
+    setting.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jose_verifies_a_certificate_from_the_jwks_url() -> Result<()> {
     let mut setting = Setting::new().await?;
     Foreign::jose()?.checks(&setting).await?;
+    setting.cluster.unharmed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pyjwt_checks_the_proof_of_a_holders_key() -> Result<()> {
+    const URL: &str = "https://files.example.org/reports/7";
+    let mut setting = Setting::new().await?;
+    let cluster = &setting.cluster;
+    let folder = tempfile::tempdir()?;
+    let [mine, anothers] = ["mine.pem", "anothers.pem"].map(|name| folder.path().join(name));
+    let endpoints = cluster.endpoints();
+    let mut thumbprints = Vec::new();
+    for key in [&mine, &anothers] {
+        let out = key.to_str().context("a path")?;
+        let make = ["holder-key", "make", "--out", out, "-o", "json"];
+        let made = run_epochctl(&endpoints, &make).await?;
+        ensure!(made.code == Some(0), "{made:?}");
+        thumbprints.push(text(&made.json()?, "thumbprint")?.to_owned());
+    }
+    let client = cluster.client(cluster.leader().await?)?;
+    let open = json!({"holder": "writer", "ttl": "60s", "holder_key": thumbprints[0]});
+    let session = client.post("/v1/sessions", &open).await?.ok()?;
+    let session = text(&session, "session_id")?;
+    let grant = client.acquire("reports/bound", session, 1).await?.ok()?;
+    let certificate = text(&grant, "certificate")?;
+
+    let proof = async |key: &Path| {
+        let key = key.to_str().context("a path")?;
+        let request = [
+            "--method",
+            "PUT",
+            "--url",
+            URL,
+            "--certificate",
+            certificate,
+        ];
+        let prove = [&["proof", "-o", "json", "--holder-key", key], &request[..]].concat();
+        let made = run_epochctl(&endpoints, &prove).await?;
+        ensure!(made.code == Some(0), "{made:?}");
+        anyhow::Ok(text(&made.json()?, "proof")?.to_owned())
+    };
+    let check = async |method, certificate: &str, proof: &str| {
+        let mut command = Command::new(installed(Path::new("venv/bin/python"))?);
+        command.arg(Path::new(SCRIPTS).join("verify_dpop.py"));
+        run(command.args([method, URL, certificate, proof])).await
+    };
+    let good = proof(&mine).await?;
+    let checked = check("PUT", certificate, &good).await?;
+    ensure!(
+        checked.code == Some(0),
+        "a good proof was refused: {checked:?}"
+    );
+    let (signed, _) = good.rsplit_once('.').context("no signature")?;
+    let other = proof(&mine).await?;
+    let (_, signature) = other.rsplit_once('.').context("no signature")?;
+    for (method, certificate, proof) in [
+        ("GET", certificate, good.clone()),
+        ("PUT", &setting.certificate, good.clone()),
+        ("PUT", certificate, proof(&anothers).await?),
+        ("PUT", certificate, format!("{signed}.{signature}")),
+    ] {
+        let checked = check(method, certificate, &proof).await?;
+        ensure!(checked.code == Some(1), "{method} {proof}: {checked:?}");
+    }
     setting.cluster.unharmed()
 }
 
