@@ -19,6 +19,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("epoch-lab", 4),
     ("epochctl", 5),
     ("epoch-tests", 6),
+    ("epoch-fuzz", 6),
 ];
 
 /// Who may depend on a crate directly: everyone else goes through those.
@@ -27,7 +28,10 @@ const WALLS: &[(&str, &[&str])] = &[
     ("sled", &["epoch-store"]),
     ("raft-engine", &[]),
     // The log's owner: nobody else opens a log.
-    ("epoch-store", &["epochd", "epoch-lab", "epoch-tests"]),
+    (
+        "epoch-store",
+        &["epochd", "epoch-lab", "epoch-tests", "epoch-fuzz"],
+    ),
 ];
 
 /// Crates that are a function of their arguments.

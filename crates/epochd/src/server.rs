@@ -122,6 +122,18 @@ impl Server {
     }
 
     fn serve_clients(&self, listener: TcpListener, tls: ClientTls) -> anyhow::Result<()> {
+        let routes = Routes::from(self.client_router()?);
+        let metrics = &self.node.metrics.client_connections;
+        self.serve(metrics, listener, tls, routes, CLIENT_STREAMS_MAX);
+        Ok(())
+    }
+
+    /// What clients reach, for who has a request at hand, and no connection: fuzz targets.
+    ///
+    /// # Errors
+    /// The descriptors for reflection are damaged.
+    #[doc(hidden)]
+    pub fn client_router(&self) -> anyhow::Result<axum::Router> {
         let api = Api::new(Arc::clone(&self.node), Origin::Client);
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(epoch_proto::PUBLIC_DESCRIPTORS)
@@ -137,11 +149,7 @@ impl Server {
             }
         });
         let routes = api::public_routes(&api, Routes::new(reflection).add_service(health));
-        let router = api::router(api, routes.prepare().into_axum_router());
-        let routes = Routes::from(router);
-        let metrics = &self.node.metrics.client_connections;
-        self.serve(metrics, listener, tls, routes, CLIENT_STREAMS_MAX);
-        Ok(())
+        Ok(api::router(api, routes.prepare().into_axum_router()))
     }
 
     fn serve(
