@@ -553,3 +553,70 @@ async fn what_is_denied_is_denied_alike_whether_it_exists_or_not() -> Result<()>
     ensure!(callers.len() == 5, "somebody is left out");
     cluster.unharmed()
 }
+
+/// Acquires one scope after another until that is denied; how many it got.
+async fn acquire_until_denied(client: JsonClient, session: String, worker: u64) -> Result<u64> {
+    for n in 1_u64.. {
+        let body = json!({
+            "scope": format!("a/{worker}/{n}"),
+            "session_id": session,
+            "request_id": worker * 1_000_000 + n,
+        });
+        let answer = client.post("/v1/acquire", &body).await?;
+        match answer.reason() {
+            None => ensure!(answer.status == 200, "{answer:?}"),
+            Some("PERMISSION_DENIED") => return Ok(n - 1),
+            Some(_) => anyhow::bail!("{answer:?}"),
+        }
+    }
+    Ok(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_taken_away_under_way_is_gone_on_every_node_alike() -> Result<()> {
+    let House { mut cluster, .. } = house().await?;
+    let [owner, operator] = ["team-a", "ops"].map(|name| format!("epochd_{name}_secret"));
+    let clients = cluster.clients();
+    let first = clients.first().context("no node")?.with_token(Some(&owner));
+    let open = json!({"holder": "team-a/2", "ttl": "1h"});
+    let session = first.post("/v1/sessions", &open).await?.ok()?;
+    let session = text(&session, "session_id")?.to_owned();
+    let mut workers = tokio::task::JoinSet::new();
+    for (worker, client) in (1..).zip(clients.iter().cycle().take(9)) {
+        let client = client.with_token(Some(&owner));
+        workers.spawn(acquire_until_denied(client, session.clone(), worker));
+    }
+    // With grants of all of them under way.
+    epoch_tests::wait::until("each has some", async || {
+        let held = first
+            .get("/v1/scopes", &[("prefix", "a/"), ("limit", "1000")])
+            .await?;
+        let held = held.ok()?;
+        let count = held["scopes"].as_array().context("no list")?.len();
+        ensure!(count > 50, "{count}");
+        Ok(())
+    })
+    .await?;
+    let operator = clients
+        .first()
+        .context("no node")?
+        .with_token(Some(&operator));
+    let revoke = json!({"principal": "team-a", "prefix": "a/"});
+    let revoked = operator
+        .post("/v1/permissions/revoke", &revoke)
+        .await?
+        .ok()?;
+    ensure!(revoked["revoked"] == true, "{revoked}");
+    let late = json!({"scope": "a/late", "session_id": session, "request_id": 1});
+    let late = first.post("/v1/acquire", &late).await?;
+    assert_eq!(late.reason(), Some("PERMISSION_DENIED"), "{late:?}");
+    let mut granted = 0;
+    while let Some(ended) = workers.join_next().await {
+        granted += ended??;
+    }
+    ensure!(granted > 50, "{granted} grants");
+    // Whatever was proposed before it and applied after it, every node made the same of it.
+    cluster.call_as("epochd_ops_secret");
+    cluster.stop_and_compare().await?;
+    cluster.unharmed()
+}

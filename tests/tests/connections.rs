@@ -140,7 +140,11 @@ async fn session_of_an_operator(cluster: &Cluster, leader: u64) -> Result<String
 }
 
 fn address(cluster: &Cluster, id: u64) -> Result<String> {
-    let (_, address) = cluster.client(id)?.url().split_once("://").context("no URL")?;
+    let (_, address) = cluster
+        .client(id)?
+        .url()
+        .split_once("://")
+        .context("no URL")?;
     Ok(address.to_owned())
 }
 
@@ -237,7 +241,9 @@ impl Kept {
         let mut request = Request::new(ReceiverStream::new(stream));
         let bearer = format!("Bearer {TOKEN}").parse()?;
         request.metadata_mut().insert("authorization", bearer);
-        let answers = SessionServiceClient::new(channel).keep_alive(request).await?;
+        let answers = SessionServiceClient::new(channel)
+            .keep_alive(request)
+            .await?;
         Ok(Self {
             session: session.to_owned(),
             requests,

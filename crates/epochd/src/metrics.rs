@@ -182,7 +182,12 @@ impl ConnectionMetrics {
         let closed = |why| {
             let name = "epochd_connections_closed_total";
             let help = "Connections of unknown callers that were closed, by cause";
-            counter(recorder, name, help, vec![label(), Label::new("cause", why)])
+            counter(
+                recorder,
+                name,
+                help,
+                vec![label(), Label::new("cause", why)],
+            )
         };
         let help = "Open connections on which no call has been admitted yet";
         Self {

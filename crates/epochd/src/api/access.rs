@@ -179,7 +179,11 @@ impl Api {
     /// For a call that the leader will judge, which may take as long as it waits: a caller with any
     /// permission is no stranger, and neither is any while the cluster has no permissions.
     pub(super) fn prove_if_known(&self) {
-        if self.connection.as_ref().is_none_or(|known| known.is_proven()) {
+        if self
+            .connection
+            .as_ref()
+            .is_none_or(|known| known.is_proven())
+        {
             return;
         }
         let state = self.node.state.read();

@@ -152,9 +152,12 @@ impl Failure {
         let mut response = Response::new(Body::from(problem.to_string()));
         *response.status_mut() = code;
         let content_type = HeaderValue::from_static("application/problem+json");
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, content_type);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, content_type);
+        if self.reason == Reason::Unauthenticated {
+            let scheme = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, scheme);
+        }
         response
     }
 }

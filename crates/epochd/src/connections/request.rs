@@ -95,8 +95,13 @@ mod tests {
 
     #[test]
     fn only_denials_complete_nothing() {
-        for (status, denied) in [(200, false), (404, false), (503, false), (401, true), (403, true)]
-        {
+        for (status, denied) in [
+            (200, false),
+            (404, false),
+            (503, false),
+            (401, true),
+            (403, true),
+        ] {
             let answer = StatusCode::from_u16(status).unwrap().into_response();
             assert_eq!(is_denial(&answer), denied, "{status}");
         }

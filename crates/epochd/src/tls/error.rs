@@ -59,10 +59,15 @@ pub(crate) enum TlsError {
         source: rustls::Error,
     },
     /// A peer's certificate that the other nodes would refuse.
-    #[error("the other nodes would refuse {}: {why}. Make the node another", .path.display())]
+    #[error(
+        "the other nodes would refuse {}: {why}, by the CA in {}. Put the right files back, or make the node another certificate",
+        .path.display(), .ca.display()
+    )]
     Refused {
         /// The certificate's file.
         path: PathBuf,
+        /// The CA's.
+        ca: PathBuf,
         /// Why they would.
         why: String,
     },

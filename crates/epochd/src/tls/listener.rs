@@ -112,7 +112,10 @@ impl<T: Terms> Acceptor<T> {
             let acceptor = self.clone();
             let from = stream.peer_addr().ok();
             let Some(held) = self.connections.open() else {
-                self.report(from, "no room: too many connections of known callers are open");
+                self.report(
+                    from,
+                    "no room: too many connections of known callers are open",
+                );
                 continue;
             };
             handshakes.spawn(async move {

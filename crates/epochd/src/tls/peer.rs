@@ -102,6 +102,7 @@ fn sides(name: PeerName, places: &Places, ca: &Path) -> Result<Sides, TlsError> 
     let dialling = DialledPeer::new(name.cluster_id, roots.clone(), &provider);
     would_be_accepted(name, &chain, &dialling).map_err(|error| TlsError::Refused {
         path: places.chain.clone(),
+        ca: ca.to_path_buf(),
         why: said(&error),
     })?;
     let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
