@@ -28,7 +28,7 @@ pub(crate) async fn permission(
 async fn grant(client: &Client, output: Output, command: PermissionGrant) -> Result<(), Failure> {
     let verbs = command.verbs.iter().map(|verb| verb.as_str().to_owned());
     let request = v1::GrantPermissionRequest {
-        principal: command.of.principal,
+        principal: command.of.principal.into(),
         prefix: command.over.prefix(),
         verbs: verbs.collect(),
     };
@@ -44,7 +44,7 @@ async fn grant(client: &Client, output: Output, command: PermissionGrant) -> Res
 
 async fn revoke(client: &Client, output: Output, command: PermissionRevoke) -> Result<(), Failure> {
     let request = v1::RevokePermissionRequest {
-        principal: command.of.principal,
+        principal: command.of.principal.into(),
         prefix: command.over.prefix(),
     };
     let answer = client.revoke_permission(request).await?;
@@ -62,7 +62,7 @@ async fn limits(client: &Client, output: Output, command: PermissionLimits) -> R
         requests_per_second: command.rate,
     };
     let request = v1::SetLimitsRequest {
-        principal: command.of.principal,
+        principal: command.of.principal.into(),
         limits: (!command.none).then_some(limits),
     };
     let answer = client.set_limits(request).await?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use epoch_core::Holder;
+use epoch_core::Principal;
 
 use super::{positive, whole_ms};
 
@@ -32,8 +32,8 @@ pub(crate) enum PermissionCommand {
 pub(crate) struct OfPrincipal {
     /// A name for tokens, or the URI of a client certificate: 1 to 256 bytes. Its holders are
     /// called as it is, or begin with it and a slash.
-    #[arg(value_name = "PRINCIPAL", value_parser = principal)]
-    pub(crate) principal: String,
+    #[arg(value_name = "PRINCIPAL")]
+    pub(crate) principal: Principal,
 }
 
 /// Over which scopes: said expressly, since none typed would be all.
@@ -169,14 +169,6 @@ pub(crate) struct Audit {
     /// Go on where a list with a limit ended.
     #[arg(long, value_name = "NEXT_PAGE")]
     pub(crate) page: Option<String>,
-}
-
-/// A principal has the bounds of the holders that begin with it.
-fn principal(text: &str) -> Result<String, String> {
-    let parsed: Holder = text
-        .parse()
-        .map_err(|error| format!("as a principal, {error}"))?;
-    Ok(parsed.as_str().to_owned())
 }
 
 fn label(text: &str) -> Result<String, String> {

@@ -70,7 +70,7 @@ async fn add(client: &Client, output: Output, command: TokenAdd) -> Result<(), F
         files::create_secret(&out, "token", format!("{}\n", secret.0).as_bytes())?;
     }
     let request = v1::AddTokenRequest {
-        principal: of.principal.clone(),
+        principal: of.principal.to_string(),
         label: label.clone(),
         hash: secret.hash(),
         ttl: ttl.map(times::of_api),
@@ -79,12 +79,12 @@ async fn add(client: &Client, output: Output, command: TokenAdd) -> Result<(), F
         return Err(not_added(
             output,
             error,
-            &of.principal,
+            of.principal.as_str(),
             &label,
             (!printed).then_some(&out),
         ));
     }
-    let principal = of.principal;
+    let principal = of.principal.as_str();
     if printed {
         let json = json!({ "principal": principal, "label": label, "token": secret.0 });
         return output.result(&json, || secret.0.clone());
@@ -126,7 +126,7 @@ fn removed(output: Output, file: &Path) {
 
 async fn remove(client: &Client, output: Output, command: TokenRemove) -> Result<(), Failure> {
     let request = v1::RemoveTokenRequest {
-        principal: command.of.principal,
+        principal: command.of.principal.into(),
         label: command.label,
     };
     let answer = client.remove_token(request).await?;
