@@ -60,12 +60,14 @@ async fn bear_strangers(
         strangers.push(TcpStream::connect(&address).await?);
     }
     wait::until("those too many are closed", async || {
-        let closed = counted(&cluster, leader, "epochd_connections_closed_total").await?;
+        // Not for their silence: before that is over.
+        let cause = r#"cause="displaced""#;
+        let closed = counted(&cluster, leader, "epochd_connections_closed_total", cause).await?;
         ensure!(closed >= STRANGERS - UNPROVEN_MAX, "{closed} are closed");
         Ok(())
     })
     .await?;
-    let unproven = counted(&cluster, leader, "epochd_connections_unproven").await?;
+    let unproven = counted(&cluster, leader, "epochd_connections_unproven", "").await?;
     ensure!(unproven <= UNPROVEN_MAX, "{unproven} are unproven");
 
     for number in 0..CLIENTS {
@@ -148,18 +150,19 @@ fn address(cluster: &Cluster, id: u64) -> Result<String> {
     Ok(address.to_owned())
 }
 
-/// What a node counts under this name of its clients' connections, whatever the cause.
-async fn counted(cluster: &Cluster, id: u64, name: &str) -> Result<usize> {
+/// What a node counts under this name of its clients' connections, with this label too.
+async fn counted(cluster: &Cluster, id: u64, name: &str, label: &str) -> Result<usize> {
     let metrics = cluster.admin(id)?.get("/metrics", &[]).await?.ok_text()?;
+    let name = format!("{name}{{");
     let of_clients = |line: &&str| {
-        line.starts_with(&format!("{name}{{")) && line.contains("listener=\"client\"")
+        line.starts_with(&name) && line.contains("listener=\"client\"") && line.contains(label)
     };
-    let mut sum = 0;
-    for line in metrics.lines().filter(of_clients) {
-        let (_, count) = line.rsplit_once(' ').context("no value")?;
-        sum += count.parse::<usize>()?;
-    }
-    Ok(sum)
+    let line = metrics
+        .lines()
+        .find(of_clients)
+        .context("it is not counted")?;
+    let (_, count) = line.rsplit_once(' ').context("no value")?;
+    Ok(count.parse()?)
 }
 
 /// The node closes the connection.
