@@ -1,6 +1,4 @@
 //! See `epoch_fuzz`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    epoch_fuzz::run("key_offer", input);
-});
+epoch_fuzz::program!("key_offer");

@@ -1,6 +1,4 @@
 //! See `epoch_fuzz`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    epoch_fuzz::run("stored_trust", input);
-});
+epoch_fuzz::program!("stored_trust");

@@ -13,11 +13,14 @@
     reason = "to panic is how a target says that a promise does not hold"
 )]
 
+mod mutate;
 mod signed;
 mod stored;
 pub mod world;
 
 mod requests;
+
+pub use self::mutate::mutate;
 
 /// Whether the input was taken as valid.
 pub type Target = fn(&[u8]) -> bool;
@@ -46,4 +49,25 @@ pub fn run(name: &str, input: &[u8]) -> bool {
     let found = TARGETS.iter().find(|(target, _)| *target == name);
     let (_, target) = found.expect("one of the targets");
     target(input)
+}
+
+/// A fuzz target's program, for libFuzzer: half of the changes it makes know JSON.
+#[macro_export]
+macro_rules! program {
+    ($name:literal) => {
+        libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+            $crate::run($name, input);
+        });
+
+        libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+            let input = data.get(..size).unwrap_or_default();
+            match $crate::mutate(input, max_size, seed).filter(|_| seed % 2 == 0) {
+                Some(changed) => {
+                    data[..changed.len()].copy_from_slice(&changed);
+                    changed.len()
+                }
+                None => libfuzzer_sys::fuzzer_mutate(data, size, max_size),
+            }
+        });
+    };
 }

@@ -1,12 +1,19 @@
 //! The corpus: valid inputs of each kind, and what else has been worth keeping.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests may panic"
+)]
+
 mod seeds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use epoch_fuzz::{TARGETS, run};
+use epoch_fuzz::{TARGETS, mutate, run};
 
 /// Beginning of the names of files that their own target takes as valid.
 const VALID: &str = "valid-";
@@ -78,4 +85,33 @@ fn every_file_runs_through_every_target_and_its_own_takes_what_is_valid() {
         }
     }
     assert!(wrong.is_empty(), "taken for what they are not: {wrong:?}");
+}
+
+#[test]
+fn changes_that_know_json_reach_every_member_and_leave_the_rest() {
+    let input = b"!9\n{\"a\":\"text\",\"b\":{\"c\":7}}\n\ntail";
+    let mut seen = BTreeSet::new();
+    for seed in 0..4_000 {
+        let Some(changed) = mutate(input, 200, seed) else {
+            continue;
+        };
+        let changed = String::from_utf8(changed).unwrap();
+        let document = changed.strip_prefix("!9\n").unwrap();
+        let document = document.strip_suffix("\n\ntail").unwrap();
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        if document["a"].as_str().is_some_and(|text| text.len() < 4) {
+            seen.insert("short text");
+        }
+        if document.get("a").is_none() && document["b"]["c"] == 7 {
+            seen.insert("a member less");
+        }
+        if document["b"]["c"] == u64::MAX {
+            seen.insert("a large number");
+        }
+        if document["b"].is_null() {
+            seen.insert("another kind");
+        }
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    assert_eq!(mutate(b"no document { here", 200, 1), None);
 }

@@ -34,6 +34,7 @@ pub(super) fn all() -> Vec<Seed> {
     let mut all = of_sessions();
     all.extend(of_grants());
     all.extend(of_records());
+    all.extend(of_trust());
     all.extend(of_operators());
     all.extend([
         seed(
@@ -242,7 +243,7 @@ fn of_records() -> Vec<Seed> {
     .concat()
 }
 
-fn of_operators() -> Vec<Seed> {
+fn of_trust() -> Vec<Seed> {
     let bundle = world::bundle().to_json();
     let put_bundle = v1::PutBundleRequest {
         bundle: signed_by(TextKind::Bundle, &[ROOT], &bundle).unwrap(),
@@ -253,6 +254,30 @@ fn of_operators() -> Vec<Seed> {
     let retire = v1::RetireRequest {
         kid: key(4).id().to_string(),
     };
+    let after = v1::BundleRequest { after: NOW_S };
+    let rotate = v1::RotateRequest { node: 2 };
+    let post = |path| Place::Body("POST", path);
+    let get = Place::Query;
+    [
+        both(
+            "TrustService/Bundle",
+            &get("bundle?after=1767225600"),
+            &after,
+        ),
+        both("TrustService/Keys", &get("keys"), &v1::KeysRequest {}),
+        both("TrustService/Rotate", &post("keys/rotate"), &rotate),
+        both("TrustService/Retire", &post("keys/retire"), &retire),
+        both("TrustService/PutBundle", &post("bundle"), &put_bundle),
+        both(
+            "TrustService/PutStatement",
+            &post("statement"),
+            &put_statement,
+        ),
+    ]
+    .concat()
+}
+
+fn of_operators() -> Vec<Seed> {
     let grant = v1::GrantPermissionRequest {
         principal: "agent-a".to_owned(),
         prefix: "reports/".to_owned(),
@@ -288,25 +313,9 @@ fn of_operators() -> Vec<Seed> {
         limit: 5,
         page: None,
     };
-    let after = v1::BundleRequest { after: NOW_S };
-    let rotate = v1::RotateRequest { node: 2 };
     let post = |path| Place::Body("POST", path);
     let get = Place::Query;
     [
-        both(
-            "TrustService/Bundle",
-            &get("bundle?after=1767225600"),
-            &after,
-        ),
-        both("TrustService/Keys", &get("keys"), &v1::KeysRequest {}),
-        both("TrustService/Rotate", &post("keys/rotate"), &rotate),
-        both("TrustService/Retire", &post("keys/retire"), &retire),
-        both("TrustService/PutBundle", &post("bundle"), &put_bundle),
-        both(
-            "TrustService/PutStatement",
-            &post("statement"),
-            &put_statement,
-        ),
         both(
             "PermissionService/Grant",
             &post("permissions/grant"),
