@@ -2,6 +2,7 @@
 //! and perhaps an operator.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
 use epoch_core::{
-    BundleKey, ClusterId, FirstTerms, Incarnation, NodeId, Principal, RootKey, SignedBundle,
+    BUNDLE_AGE_S, BUNDLE_LIFETIME_S, BundleKey, ClusterId, FirstTerms, Incarnation, NodeId,
+    Principal, RootKey, SignedBundle,
 };
 use epoch_store::{RealFs, write_durably};
 
@@ -28,12 +30,13 @@ pub(crate) const OPERATOR_TOKEN_FILE: &str = "operator.token";
 /// What resources are told of keys, and who operates the cluster.
 #[derive(Debug, Clone, Args)]
 pub struct TrustArgs {
-    /// How long a trust bundle is good for; the nodes renew it once a third of this is over.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30d")]
+    /// How long a trust bundle is good for, from 10s to 3653d; the nodes renew it once a third of
+    /// this is over.
+    #[arg(long, value_name = "DURATION", value_parser = lifetime, default_value = "30d")]
     pub bundle_lifetime: Duration,
     /// How long a resource may go without fetching the trust bundle again, and how long a new
-    /// signing key waits before it signs.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10m")]
+    /// signing key waits before it signs: from 1s to 1d.
+    #[arg(long, value_name = "DURATION", value_parser = max_age, default_value = "10m")]
     pub key_max_age: Duration,
     /// Close the cluster from its first moment: this principal may operate, read and revoke, and
     /// its token is written to operator.token. Without it, everyone who reaches the cluster may do
@@ -50,6 +53,24 @@ impl Default for TrustArgs {
             operator: None,
         }
     }
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    whole_seconds(text, &BUNDLE_LIFETIME_S)
+}
+
+fn max_age(text: &str) -> Result<Duration, String> {
+    whole_seconds(text, &BUNDLE_AGE_S)
+}
+
+fn whole_seconds(text: &str, bounds: &RangeInclusive<u64>) -> Result<Duration, String> {
+    let parsed = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if parsed.subsec_nanos() == 0 && bounds.contains(&parsed.as_secs()) {
+        return Ok(parsed);
+    }
+    let [least, most] = [bounds.start(), bounds.end()].map(|s| Duration::from_secs(*s));
+    let [least, most] = [least, most].map(humantime::format_duration);
+    Err(format!("it is from {least} to {most}, in whole seconds"))
 }
 
 fn principal(text: &str) -> Result<Principal, String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use epoch_core::{ClusterId, Incarnation, NodeId};
+use epoch_core::{ClusterId, Incarnation, NodeId, Pin, RootKey};
 use uuid::Uuid;
 
 use crate::first_trust::{self, FirstTrust, OPERATOR_TOKEN_FILE, ROOT_KEY_FILE, TrustArgs};
@@ -236,9 +236,11 @@ pub fn run(args: &InitArgs) -> anyhow::Result<Made> {
     }
     let folders = write_seeds(&args.out, &nodes, &args.with)?;
     let out = |file| args.out.join(file);
+    let root_key = out(ROOT_KEY_FILE);
     Ok(Made {
         folders,
-        root_key: out(ROOT_KEY_FILE),
+        pin: RootKey::from_json(&std::fs::read(&root_key)?)?.pin(),
+        root_key,
         ca_key: args
             .with
             .ca
@@ -261,10 +263,42 @@ pub struct Made {
     pub folders: Vec<PathBuf>,
     /// The root key.
     pub root_key: PathBuf,
+    /// What resources pin.
+    pub pin: Pin,
     /// The key of the new CA.
     pub ca_key: Option<PathBuf>,
     /// The first operator's token.
     pub operator_token: Option<PathBuf>,
+}
+
+impl Made {
+    /// What an operator has to put away, a line each.
+    #[must_use]
+    pub fn to_keep(&self) -> String {
+        let mut lines = vec![
+            format!(
+                "{} is the root key: move it offline, into a safe. Who has it can make any \
+                 certificate valid. No node needs it.",
+                self.root_key.display()
+            ),
+            format!("Resources pin {}", self.pin),
+        ];
+        if let Some(key) = &self.ca_key {
+            lines.push(format!(
+                "{} signs the certificates that nodes accept each other by: keep it offline, and \
+                 give no node a copy. It is needed to renew them.",
+                key.display()
+            ));
+        }
+        if let Some(token) = &self.operator_token {
+            lines.push(format!(
+                "{} is the first operator's token, for --token-file: without it \
+                 nobody operates the cluster.",
+                token.display()
+            ));
+        }
+        lines.join("\n")
+    }
 }
 
 #[cfg(test)]

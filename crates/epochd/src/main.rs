@@ -83,18 +83,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Init(args) => {
             let made = init::run(&args)?;
-            for folder in made.folders {
+            for folder in &made.folders {
                 say(&folder.display().to_string())?;
             }
-            if let Some(key) = made.ca_key {
-                // The folders are made, whoever hears of it.
-                drop(writeln!(
-                    std::io::stderr(),
-                    "{} signs the certificates that nodes accept each other by: keep it offline, \
-                     and give no node a copy. It is needed to renew them.",
-                    key.display()
-                ));
-            }
+            // All is made, whoever hears of it.
+            drop(writeln!(std::io::stderr(), "{}", made.to_keep()));
             Ok(ExitCode::SUCCESS)
         }
         Command::Inspect(args) => {
