@@ -71,7 +71,7 @@ reasons! {
     /// Too many grants.
     GrantLimit = "GRANT_LIMIT", "release scopes that are not needed, or try again later";
     /// Too many signing keys, or nodes that have one.
-    KeyLimit = "KEY_LIMIT", "retire keys that are not needed";
+    KeyLimit = "KEY_LIMIT", "wait until new keys sign and old ones have gone, or retire some";
     /// The scope's queue is full.
     QueueFull = "QUEUE_FULL", "try again later";
     /// Too many waits in all queues together.

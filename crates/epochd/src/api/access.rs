@@ -1,5 +1,7 @@
 //! What each call needs: one table of them all, and the one place that judges who may.
 
+use std::fmt;
+
 use epoch_core::{Holder, Principal, Reason, Scope};
 use epoch_machine::{State, Verb};
 
@@ -87,6 +89,21 @@ pub(super) enum About<'a> {
     Holder(&'a Holder),
 }
 
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Scope(scope) => write!(f, "{scope}"),
+            Self::Scopes(scopes) => {
+                let names = scopes.iter().map(|scope| scope.as_str());
+                f.write_str(&names.collect::<Vec<_>>().join(", "))
+            }
+            Self::Prefix(prefix) => write!(f, "{prefix:?} and all that begins with it"),
+            Self::Holder(holder) => write!(f, "holder {holder}"),
+        }
+    }
+}
+
 impl Api {
     /// The caller's principal, `None` while the cluster has no permissions, if it may make this
     /// call. It is judged by this node's state, before anything that the call names is looked up:
@@ -100,9 +117,9 @@ impl Api {
         }
         judged.map_err(|denied| {
             let who = denied.principal.as_ref();
-            self.node
-                .denials
-                .record(who, call.name, denied.failure.reason);
+            let reason = denied.failure.reason;
+            let target = about.to_string();
+            self.node.denials.record(who, call.name, target, reason);
             denied.failure
         })
     }
@@ -144,8 +161,9 @@ impl Api {
                 Some(_) | None => Ok(Some(principal)),
             };
         }
+        let lacks = lacks(&principal, call.needs, about);
         Err(Denied {
-            failure: Failure::new(Reason::PermissionDenied, "the caller may not do this"),
+            failure: Failure::new(Reason::PermissionDenied, lacks),
             principal: Some(principal),
         })
     }
@@ -217,6 +235,33 @@ fn allowed(state: &State, principal: &Principal, needs: Needs, about: About<'_>)
             principal.owns(holder) && state.allows_somewhere(who, verb)
         }
         (Needs::Verb(_), About::Nothing) => false,
+    }
+}
+
+/// What a caller who is denied would need. It says nothing that the call does not: not whether
+/// there is what the call names.
+fn lacks(principal: &Principal, needs: Needs, about: About<'_>) -> String {
+    match (needs, about) {
+        (Needs::Verb(Verb::Operate), _) => format!("{principal} may not operate the cluster"),
+        (Needs::Verb(_), About::Holder(holder)) if !principal.owns(holder) => format!(
+            "{principal} opens sessions only for holders named {principal}, or {principal}/ and more"
+        ),
+        (Needs::Verb(verb), About::Scope(_) | About::Scopes(_)) => {
+            format!("{principal} has no permission to {} here", verb.as_str())
+        }
+        (Needs::Verb(verb), About::Prefix(_)) => format!(
+            "{principal} has no permission to {} all that begins like this",
+            verb.as_str()
+        ),
+        (Needs::Verb(verb), About::Nothing | About::Holder(_)) => {
+            format!(
+                "{principal} has no permission to {} anything",
+                verb.as_str()
+            )
+        }
+        (Needs::Nothing | Needs::Permission | Needs::Session, _) => {
+            format!("{principal} has no permission at all")
+        }
     }
 }
 

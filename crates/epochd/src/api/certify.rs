@@ -123,8 +123,7 @@ async fn sign(node: &Node, claims: &Claims, wanted: usize) -> Result<String, Fai
         return Err(Failure::new(
             Reason::NoQuorum,
             format_args!(
-                "{} of {wanted} nodes signed the certificate; the grant is made: ask again with \
-                 the same request id, or certify",
+                "{} of {wanted} nodes signed the certificate; the grant itself is made",
                 parts.len()
             ),
         ));

@@ -9,6 +9,7 @@ mod forward;
 mod grants;
 mod grpc;
 mod http;
+mod lockout;
 mod page;
 mod parse;
 mod permissions;

@@ -8,6 +8,7 @@ use epoch_proto::v1;
 
 use super::access::{self, About};
 use super::credential::Credential;
+use super::lockout::{self, Change};
 use super::{Api, Result, Server, forward, page, parse, unexpected};
 use crate::clock;
 
@@ -23,6 +24,7 @@ impl Api {
             return forward::grant_permission(leader, request).await;
         }
         let by = self.admit(access::GRANT_PERMISSION, About::Nothing)?;
+        self.keep_an_operator(Change::Permission(&principal, &prefix, Some(verbs)))?;
         let command = Command::GrantPermission {
             by,
             principal,
@@ -45,6 +47,7 @@ impl Api {
             return forward::revoke_permission(leader, request).await;
         }
         let by = self.admit(access::REVOKE_PERMISSION, About::Nothing)?;
+        self.keep_an_operator(Change::Permission(&principal, &prefix, None))?;
         let command = Command::RevokePermission {
             by,
             principal,
@@ -95,6 +98,7 @@ impl Api {
             return forward::remove_token(leader, request).await;
         }
         let by = self.admit(access::REMOVE_TOKEN, About::Nothing)?;
+        self.keep_an_operator(Change::Token(&principal, &label))?;
         let command = Command::RemoveToken {
             by,
             principal,
@@ -104,6 +108,10 @@ impl Api {
             Outcome::TokenRemoved { removed } => Ok(v1::RemoveTokenResponse { removed }),
             other => Err(unexpected(&other)),
         }
+    }
+
+    fn keep_an_operator(&self, change: Change<'_>) -> Result<()> {
+        lockout::prevent(&self.node.state.read(), change)
     }
 
     pub(super) async fn set_limits(
@@ -164,7 +172,7 @@ impl Api {
                 time_ms: denial.time_ms,
                 principal: denial.principal.map(|principal| principal.to_string()),
                 action: denial.call.to_owned(),
-                target: String::new(),
+                target: denial.target,
                 result: denial.reason.to_string(),
             });
             (records.collect(), more)

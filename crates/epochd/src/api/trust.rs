@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epoch_core::{KeySet, Pin, Reason, SignedBundle, Statement, error_chain};
-use epoch_machine::{Command, KeyStanding, Outcome};
+use epoch_machine::{Command, KeyStanding, Outcome, State};
 use epoch_proto::{duration, v1};
 
 use super::access::{self, About};
@@ -94,6 +94,7 @@ impl Api {
             let why = "only one that the root key has signed is taken in; nodes make the others";
             return Err(Failure::field("bundle", why));
         }
+        fits(&self.node.state.read(), &bundle)?;
         let sequence = bundle.bundle().terms().sequence;
         let bundle = Arc::new(bundle);
         match self.propose(Command::PutBundle { by, bundle }).await? {
@@ -159,6 +160,40 @@ impl Api {
             )),
         }
     }
+}
+
+/// Finds out an operator's slips with the root key, which the state machine would obey: an old
+/// bundle, or a key that is no node's. Nobody would sign with that one, and the cluster's own
+/// bundles would want for signatures from then on.
+fn fits(state: &State, bundle: &SignedBundle) -> Result<()> {
+    let Some(current) = state.bundle() else {
+        return Ok(());
+    };
+    // A retry.
+    if state.bundles_after(0).any(|known| known == bundle) {
+        return Ok(());
+    }
+    let current = current.bundle();
+    let (sequence, newest) = (bundle.bundle().terms().sequence, current.terms().sequence);
+    if sequence <= newest {
+        let why = format!(
+            "it is bundle {sequence}, and the newest is {newest}: fetch the chain (epochctl key \
+             bundle) and sign the one that follows it"
+        );
+        return Err(Failure::field("bundle", why));
+    }
+    for key in bundle.bundle().keys() {
+        let (kid, node) = (key.key.id(), key.node);
+        let known = current.find(kid).is_some_and(|its| its.node == node);
+        if !known && state.offered(node) != Some(kid) {
+            let why = format!(
+                "it has the key {kid} for node {node}, which that node neither has nor offers: \
+                 epochctl key list shows what nodes offer"
+            );
+            return Err(Failure::field("bundle", why));
+        }
+    }
+    Ok(())
 }
 
 fn no_bundle() -> Failure {

@@ -11,6 +11,8 @@ use crate::clock;
 
 /// Denials remembered at most.
 const KEPT_MAX: usize = 1_024;
+/// Of what a denied call names, so many bytes are remembered.
+const TARGET_BYTES_MAX: usize = 256;
 /// Lines in the log a second at most, so that nobody can fill a disk by asking.
 const LOGGED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
@@ -22,6 +24,8 @@ pub(crate) struct Denial {
     pub(crate) time_ms: u64,
     pub(crate) principal: Option<Principal>,
     pub(crate) call: &'static str,
+    /// What it was about, as far as it named something; cut at [`TARGET_BYTES_MAX`].
+    pub(crate) target: String,
     pub(crate) reason: Reason,
 }
 
@@ -50,18 +54,36 @@ impl Default for Denials {
 }
 
 impl Denials {
-    pub(crate) fn record(&self, principal: Option<&Principal>, call: &'static str, reason: Reason) {
+    /// Of calls that come too fast, one after another of one principal, only the first is kept: they
+    /// would push out all else.
+    pub(crate) fn record(
+        &self,
+        principal: Option<&Principal>,
+        call: &'static str,
+        mut target: String,
+        reason: Reason,
+    ) {
+        target.truncate(target.floor_char_boundary(TARGET_BYTES_MAX));
         if self.logged.check().is_ok() {
             let principal = principal.map(Principal::as_str);
-            tracing::warn!(audit = true, principal, call, %reason, "denied");
+            tracing::warn!(audit = true, principal, call, target, %reason, "denied");
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = kept.denials.back().is_some_and(|last| {
+            last.reason == Reason::RateLimited
+                && reason == Reason::RateLimited
+                && last.principal.as_ref() == principal
+        });
+        if again {
+            return;
+        }
         kept.count += 1;
         let denial = Denial {
             number: kept.count,
             time_ms: clock::wall_ms(),
             principal: principal.cloned(),
             call,
+            target,
             reason,
         };
         if kept.denials.len() == KEPT_MAX {
@@ -91,7 +113,8 @@ mod tests {
     fn the_latest_are_kept_and_paged() {
         let denials = Denials::default();
         for _ in 0..KEPT_MAX + 5 {
-            denials.record(None, "EpochService.Get", Reason::Unauthenticated);
+            let target = String::new();
+            denials.record(None, "EpochService.Get", target, Reason::Unauthenticated);
         }
         let (page, more) = denials.latest(None, 2);
         let numbers: Vec<_> = page.iter().map(|denial| denial.number).collect();
@@ -99,5 +122,29 @@ mod tests {
         let (page, more) = denials.latest(Some(8), 5);
         let numbers: Vec<_> = page.iter().map(|denial| denial.number).collect();
         assert_eq!((numbers, more), (vec![7, 6], false));
+    }
+
+    #[test]
+    fn what_is_named_is_cut_and_a_burst_of_one_caller_is_one_denial() {
+        let denials = Denials::default();
+        let [a, b] = ["a", "b"].map(|name| Principal::parse(name).unwrap());
+        let limited = |who| {
+            denials.record(
+                Some(who),
+                "EpochService.Get",
+                "x".to_owned(),
+                Reason::RateLimited,
+            );
+        };
+        for who in [&a, &a, &b, &b, &a] {
+            limited(who);
+        }
+        let long = "é".repeat(200);
+        denials.record(Some(&a), "EpochService.Get", long, Reason::PermissionDenied);
+        let (kept, _) = denials.latest(None, 10);
+        let of = |denial: &Denial| denial.principal.clone().unwrap();
+        let who: Vec<_> = kept.iter().map(of).collect();
+        assert_eq!(who, [&a, &a, &b, &a].map(Clone::clone));
+        assert_eq!(kept[0].target, "é".repeat(128));
     }
 }
