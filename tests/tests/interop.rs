@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use epoch_core::HolderKey;
 use epoch_tests::binaries::target_folder;
 use epoch_tests::certificates::{self, Hostile, Issuer};
 use epoch_tests::cluster::{Cluster, number, text};
@@ -191,10 +192,10 @@ async fn pyjwt_checks_the_proof_of_a_holders_key() -> Result<()> {
     let mut setting = Setting::new().await?;
     let cluster = &setting.cluster;
     let folder = tempfile::tempdir()?;
-    let [mine, anothers] = ["mine.pem", "anothers.pem"].map(|name| folder.path().join(name));
+    let [mine, other] = ["mine.pem", "other.pem"].map(|name| folder.path().join(name));
     let endpoints = cluster.endpoints();
     let mut thumbprints = Vec::new();
-    for key in [&mine, &anothers] {
+    for key in [&mine, &other] {
         let out = key.to_str().context("a path")?;
         let make = ["holder-key", "make", "--out", out, "-o", "json"];
         let made = run_epochctl(&endpoints, &make).await?;
@@ -208,7 +209,7 @@ async fn pyjwt_checks_the_proof_of_a_holders_key() -> Result<()> {
     let grant = client.acquire("reports/bound", session, 1).await?.ok()?;
     let certificate = text(&grant, "certificate")?;
 
-    let proof = async |key: &Path| {
+    let prove = async |key: &Path, certificate: &str| {
         let key = key.to_str().context("a path")?;
         let request = [
             "--method",
@@ -219,28 +220,38 @@ async fn pyjwt_checks_the_proof_of_a_holders_key() -> Result<()> {
             certificate,
         ];
         let prove = [&["proof", "-o", "json", "--holder-key", key], &request[..]].concat();
-        let made = run_epochctl(&endpoints, &prove).await?;
+        run_epochctl(&endpoints, &prove).await
+    };
+    let proof = async || {
+        let made = prove(&mine, certificate).await?;
         ensure!(made.code == Some(0), "{made:?}");
         anyhow::Ok(text(&made.json()?, "proof")?.to_owned())
     };
+    // None is made that nobody would take.
+    for (key, certificate) in [(&other, certificate), (&mine, &setting.certificate)] {
+        let refused = prove(key, certificate).await?;
+        ensure!(refused.code == Some(2), "{refused:?}");
+    }
     let check = async |method, certificate: &str, proof: &str| {
         let mut command = Command::new(installed(Path::new("venv/bin/python"))?);
         command.arg(Path::new(SCRIPTS).join("verify_dpop.py"));
         run(command.args([method, URL, certificate, proof])).await
     };
-    let good = proof(&mine).await?;
+    let good = proof().await?;
     let checked = check("PUT", certificate, &good).await?;
     ensure!(
         checked.code == Some(0),
         "a good proof was refused: {checked:?}"
     );
     let (signed, _) = good.rsplit_once('.').context("no signature")?;
-    let other = proof(&mine).await?;
-    let (_, signature) = other.rsplit_once('.').context("no signature")?;
+    let second = proof().await?;
+    let (_, signature) = second.rsplit_once('.').context("no signature")?;
+    let now_s = epoch_tests::clock::unix_ms() / 1_000;
+    let anothers = HolderKey::from_seed(&[1; 32])?.proof("PUT", URL, certificate, now_s, "1");
     for (method, certificate, proof) in [
         ("GET", certificate, good.clone()),
         ("PUT", &setting.certificate, good.clone()),
-        ("PUT", certificate, proof(&anothers).await?),
+        ("PUT", certificate, anothers),
         ("PUT", certificate, format!("{signed}.{signature}")),
     ] {
         let checked = check(method, certificate, &proof).await?;

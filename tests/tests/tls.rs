@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use epoch_tests::cluster::{Cluster, number};
+use epoch_tests::cluster::{Cluster, number, text};
 use epoch_tests::command_line::run_epochctl;
 use epoch_tests::json_client::JsonClient;
 use epoch_tests::tls::{Shown, knock, knock_in_plaintext};
@@ -91,6 +91,15 @@ async fn the_command_line_and_json_work_over_tls_on_any_node() -> Result<()> {
             .await?;
         number(&grant.ok()?, "epoch")?;
     }
+
+    // The chain of bundles comes over the same connection.
+    let certified = cluster.client(leader)?.acquire("a/pinned", session, 3);
+    let certified = certified.await?.ok()?;
+    let certificate = text(&certified, "certificate")?;
+    let pin = cluster.pin()?.to_string();
+    let verify = ["--ca", ca, "verify", certificate, "--pin", &pin];
+    let ran = run_epochctl(address, &verify).await?;
+    ensure!(ran.code == Some(0), "{ran:?}");
 
     // With a certificate of its own.
     let operator = Files::of_operator(&cluster);

@@ -8,9 +8,10 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
 
-/// What `given` names: `-` is stdin, anything else a file. `what` it is, for messages.
+/// What `given` names: `-` is stdin, anything else a file, with or without `@` before it. `what` it
+/// is, for messages.
 pub(crate) fn read_named(given: &str, what: &str, bytes_max: usize) -> Result<Vec<u8>, Failure> {
-    let (name, bytes) = match given {
+    let (name, bytes) = match given.strip_prefix('@').unwrap_or(given) {
         "-" => ("stdin", read(io::stdin(), bytes_max)),
         file => (
             file,
@@ -25,6 +26,11 @@ pub(crate) fn read_text(given: &str, what: &str, bytes_max: usize) -> Result<Str
     let bytes = match given.strip_prefix('@') {
         Some(file) => read_named(file, what, bytes_max)?,
         None if given == "-" => read_named(given, what, bytes_max)?,
+        // No signed text is a file's name: it would be one of hundreds of bytes.
+        None if given.len() < 256 && Path::new(given).is_file() => {
+            let message = format!("{given:?} is a file, and not the {what} itself");
+            return Err(Failure::usage(message, format!("give @{given}")));
+        }
         None => given.as_bytes().to_vec(),
     };
     let not_text = |_| Failure::usage(format!("the {what} is not text"), "check it");

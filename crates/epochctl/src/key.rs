@@ -29,7 +29,8 @@ pub(crate) async fn key(
             let answer = client()?.retire_key(v1::RetireRequest { kid }).await?;
             output.result(&answer, || match answer.retired {
                 true => "retired".to_owned(),
-                false => "there was no such key any more".to_owned(),
+                false => "nothing to retire: the newest bundle has no such key (epochctl key list)"
+                    .to_owned(),
             })
         }
         KeyCommand::Pin { root: Some(file) } => shown_pin(output, &root_key(&file)?.pin()),

@@ -70,9 +70,13 @@ fn run_to_the_end() -> ExitCode {
 
 async fn dispatch(args: Args, output: Output) -> Result<ExitCode, Failure> {
     // Those of the commands that call nobody are not read.
-    let options = match &args.command {
-        Command::Verify(_) | Command::Completion { .. } => Options::default(),
-        _ => args.options()?,
+    let calls_nobody = match &args.command {
+        Command::Verify(verify) => verify.pin.is_none() || verify.bundle.is_some(),
+        command => matches!(command, Command::Completion { .. }),
+    };
+    let options = match calls_nobody {
+        true => Options::default(),
+        false => args.options()?,
     };
     let Args {
         endpoints,

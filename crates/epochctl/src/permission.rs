@@ -50,7 +50,7 @@ async fn revoke(client: &Client, output: Output, command: PermissionRevoke) -> R
     let answer = client.revoke_permission(request).await?;
     output.result(&answer, || match answer.revoked {
         true => "revoked".to_owned(),
-        false => "there was no such permission any more".to_owned(),
+        false => "nothing to revoke: it has no permission at exactly this prefix (epochctl permission list)".to_owned(),
     })
 }
 

@@ -13,6 +13,7 @@ use crate::exit::Failure;
 use crate::files;
 use crate::output::Output;
 use crate::times;
+use crate::token::unverified_claims;
 
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
@@ -48,11 +49,25 @@ pub(crate) fn proof(output: Output, command: &Proof) -> Result<(), Failure> {
     let key = read(Path::new(&command.holder_key))?;
     let bytes_max = TextKind::Certificate.bytes_max();
     let certificate = files::read_text(&command.certificate, "certificate", bytes_max)?;
+    of_this_key(&certificate, &key.thumbprint().to_string())?;
     let jti = uuid::Uuid::new_v4().to_string();
     let now_s = times::now_ms() / 1_000;
     let proof = key.proof(&command.method, &command.url, &certificate, now_s, &jti);
     let json = json!({ "proof": proof, "thumbprint": key.thumbprint().to_string() });
     output.result(&json, || proof.clone())
+}
+
+/// Whether a certificate names the key: every verifier would refuse another's proof.
+fn of_this_key(certificate: &str, thumbprint: &str) -> Result<(), Failure> {
+    let claims = unverified_claims(certificate)
+        .ok_or_else(|| Failure::usage("that is no certificate", "check it"))?;
+    let message = match claims["cnf"]["jkt"].as_str() {
+        Some(named) if named == thumbprint => return Ok(()),
+        Some(named) => format!("the certificate names the key {named}, and this is {thumbprint}"),
+        None => "the certificate names no holder's key, so nobody asks for a proof".to_owned(),
+    };
+    let next_step = "open a session with --holder-key, and take its certificate";
+    Err(Failure::usage(message, next_step))
 }
 
 fn read(path: &Path) -> Result<HolderKey, Failure> {

@@ -30,6 +30,7 @@ pub(super) fn sign(output: Output, command: &KeySign) -> Result<(), Failure> {
             rank.incarnation
         ));
     }
+    tell(output, newest, signed.bundle());
     let text = signed.to_text();
     let json = json!({
         "bundle": text,
@@ -45,7 +46,7 @@ fn keys(
     newest: &Bundle,
     add: &[NodeKey],
     remove: &[KeyId],
-    since_s: u64,
+    now_s: u64,
 ) -> Result<Vec<BundleKey>, Failure> {
     for kid in remove {
         if newest.find(*kid).is_none() {
@@ -58,12 +59,45 @@ fn keys(
     }
     let mut keys = newest.keys().to_vec();
     keys.retain(|key| !remove.contains(&key.key.id()));
+    // A new key waits until every resource knows it, as any other, unless nobody would sign
+    // meanwhile.
+    let since_s = match keys.iter().any(|key| key.since_s <= now_s) {
+        true => now_s.saturating_add(newest.terms().max_age_s),
+        false => now_s,
+    };
     keys.extend(add.iter().map(|NodeKey { node, key }| BundleKey {
         node: *node,
         key: key.clone(),
         since_s,
     }));
     Ok(keys)
+}
+
+/// What the signature is about to bring about: a slip here can be undone with the root key only.
+fn tell(output: Output, before: &Bundle, after: &Bundle) {
+    output.note(&format!("bundle {}:", after.terms().sequence));
+    for BundleKey { node, key, since_s } in after.keys() {
+        let kid = key.id();
+        if before.find(kid).is_none() {
+            let since = times::rfc3339(since_s.saturating_mul(1_000));
+            output.note(&format!(
+                "  node {node} gets the key {kid}, which signs from {since}"
+            ));
+        }
+    }
+    for BundleKey { node, key, .. } in before.keys() {
+        let kid = key.id();
+        if after.find(kid).is_none() {
+            output.note(&format!(
+                "  node {node} loses the key {kid}: it is refused from now on"
+            ));
+        }
+    }
+    output.note(&format!(
+        "  the one after it needs the signatures of {} of {} nodes",
+        after.majority(),
+        after.nodes().len()
+    ));
 }
 
 #[cfg(test)]

@@ -132,7 +132,9 @@ async fn remove(client: &Client, output: Output, command: TokenRemove) -> Result
     let answer = client.remove_token(request).await?;
     output.result(&answer, || match answer.removed {
         true => "removed".to_owned(),
-        false => "there was no such token any more".to_owned(),
+        false => {
+            "nothing to remove: it has no token of this label (epochctl permission list)".to_owned()
+        }
     })
 }
 

@@ -41,7 +41,7 @@ fn keys_are_added_and_left_out_and_the_others_stay_as_they_are() {
     let newest = first.bundle();
     let keys = keys(newest, &[node_key(2, 7)], &[key(1).id()], 99).unwrap();
     let shown: Vec<_> = keys.iter().map(|key| (key.node, key.since_s)).collect();
-    assert_eq!(shown, [(2, 0), (3, 0), (2, 99)]);
+    assert_eq!(shown, [(2, 0), (3, 0), (2, 99 + 600)]);
     let signed = root().sign_next(newest, 1_767_225_601, keys).unwrap();
     assert!(signed.bundle().find(key(7).id()).is_some());
     assert!(signed.bundle().find(key(1).id()).is_none());
@@ -99,4 +99,16 @@ fn a_chain_reads_as_it_was_printed_and_leads_from_its_own_pin_only() {
         let refused = Chain::parse(bad.as_bytes()).unwrap_err();
         assert!(refused.next_step.contains("key bundle"), "{bad}");
     }
+}
+
+#[test]
+fn a_new_key_signs_at_once_only_where_no_other_is_left_that_does() {
+    let first = first();
+    let all = [1, 2, 3].map(|node| key(node).id());
+    let since = |remove: &[KeyId]| {
+        let keys = keys(first.bundle(), &[node_key(2, 7)], remove, 99).unwrap();
+        keys.last().unwrap().since_s
+    };
+    assert_eq!(since(&all), 99);
+    assert_eq!(since(&all[1..]), 99 + 600);
 }
