@@ -3,7 +3,7 @@
 mod sign;
 
 use epoch_client::Client;
-use epoch_core::{Pin, ROOT_KEY_BYTES_MAX, RootKey, SignedBundle, TextKind};
+use epoch_core::{KeyId, Pin, ROOT_KEY_BYTES_MAX, RootKey, SignedBundle, TextKind};
 use epoch_proto::v1;
 use serde_json::json;
 
@@ -24,15 +24,7 @@ pub(crate) async fn key(
     match command {
         KeyCommand::List => list(&client()?, output).await,
         KeyCommand::Rotate { node } => rotate(&client()?, output, node).await,
-        KeyCommand::Retire { kid } => {
-            let kid = kid.to_string();
-            let answer = client()?.retire_key(v1::RetireRequest { kid }).await?;
-            output.result(&answer, || match answer.retired {
-                true => "retired".to_owned(),
-                false => "nothing to retire: the newest bundle has no such key (epochctl key list)"
-                    .to_owned(),
-            })
-        }
+        KeyCommand::Retire { kid } => retire(&client()?, output, kid).await,
         KeyCommand::Pin { root: Some(file) } => shown_pin(output, &root_key(&file)?.pin()),
         KeyCommand::Pin { root: None } => fetched_pin(&client()?, output).await,
         KeyCommand::Bundle { after, check } => {
@@ -63,9 +55,10 @@ async fn list(client: &Client, output: Output) -> Result<(), Failure> {
             ("maximum age", times::duration(answer.max_age.as_ref())),
         ]);
         let row = |key: &v1::NodeSigningKey| {
-            let since = match key.since_s {
-                0 => "always".to_owned(),
-                seconds => moment(seconds),
+            let since = match (key.since_s, key.state.as_str()) {
+                (0, "offered" | "unendorsed") => "-".to_owned(),
+                (0, _in_bundle) => "always".to_owned(),
+                (seconds, _in_bundle) => moment(seconds),
             };
             [
                 key.node.to_string(),
@@ -96,6 +89,37 @@ async fn rotate(client: &Client, output: Output, node: Option<u64>) -> Result<()
             _some => format!("asked for new keys: node {}", nodes.join(", ")),
         }
     })
+}
+
+async fn retire(client: &Client, output: Output, kid: KeyId) -> Result<(), Failure> {
+    let kid = kid.to_string();
+    let request = v1::RetireRequest { kid: kid.clone() };
+    let answer = client.retire_key(request).await?;
+    output.result(&answer, || match answer.retired {
+        true => "retired".to_owned(),
+        false => "nothing to retire: the newest bundle has no such key (epochctl key list)".into(),
+    })?;
+    // What was asked for is done: that the list does not come is no failure of it.
+    if answer.retired
+        && let Ok(keys) = client.keys(v1::KeysRequest {}).await
+        && let Some(node) = left_without_key(&keys.keys, &kid)
+    {
+        output.note(&format!(
+            "node {node} has no other key: until the root key signs its next one (`epochctl key \
+             sign --add`), no certificate of it verifies"
+        ));
+    }
+    Ok(())
+}
+
+/// The node of a retired key, if it has no other one that is in use or is to be.
+fn left_without_key(keys: &[v1::NodeSigningKey], retired: &str) -> Option<u64> {
+    let node = keys.iter().find(|key| key.kid == retired)?.node;
+    let goes_on = |state: &str| !matches!(state, "retiring" | "unendorsed");
+    let mut of_node = keys
+        .iter()
+        .filter(|key| key.node == node && key.kid != retired);
+    (!of_node.any(|key| goes_on(&key.state))).then_some(node)
 }
 
 fn shown_pin(output: Output, pin: &Pin) -> Result<(), Failure> {
@@ -163,4 +187,32 @@ async fn submit(
         .put_bundle(v1::PutBundleRequest { bundle })
         .await?;
     output.result(&answer, || format!("bundle {}", answer.sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_left_without_a_key_by_the_retirement_of_its_last_one() {
+        let key = |node, kid: &str, state: &str| v1::NodeSigningKey {
+            node,
+            kid: kid.to_owned(),
+            state: state.to_owned(),
+            ..Default::default()
+        };
+        let others = [key(2, "b", "signing"), key(1, "a", "retiring")];
+        assert_eq!(left_without_key(&others, "a"), Some(1));
+        for (state, left) in [
+            ("aging", None),
+            ("offered", None),
+            ("verifying", None),
+            ("unendorsed", Some(1)),
+        ] {
+            let keys = [others.as_slice(), &[key(1, "c", state)]].concat();
+            assert_eq!(left_without_key(&keys, "a"), left, "{state}");
+        }
+        // It has left the bundle already: nobody knows whose it was.
+        assert_eq!(left_without_key(&others, "z"), None);
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use epoch_client::Client;
-use epoch_core::{Pin, Statement, StatementKind, TextKind, Validity};
+use epoch_core::{MAX_FUTURE_MS_DEFAULT, Pin, Statement, StatementKind, TextKind, Validity};
 use epoch_proto::v1;
 use serde_json::json;
 
@@ -25,7 +25,14 @@ pub(crate) async fn statement(
         StatementCommand::Make(StatementMake::Clock { terms }) => {
             make(output, &terms, StatementKind::Clock)
         }
-        StatementCommand::Make(StatementMake::MaxFuture { seconds, terms }) => {
+        StatementCommand::Make(StatementMake::MaxFuture { ahead, terms }) => {
+            if ahead <= Duration::from_millis(MAX_FUTURE_MS_DEFAULT) {
+                output.note(
+                    "this changes nothing for guards with the usual bound of 24h: they keep the \
+                     wider one",
+                );
+            }
+            let seconds = ahead.as_secs();
             make(output, &terms, StatementKind::MaxFuture { seconds })
         }
         StatementCommand::Check { statement, pin } => {
@@ -76,7 +83,10 @@ fn show(output: Output, statement: &Statement) -> Result<(), Failure> {
         ),
         StatementKind::MaxFuture { seconds } => (
             "max_future",
-            format!("guards accept epochs up to {seconds} s ahead"),
+            format!(
+                "guards accept epochs up to {} ahead",
+                humantime::format_duration(Duration::from_secs(seconds))
+            ),
         ),
     };
     let payload: serde_json::Value = serde_json::from_str(&statement.to_json()).unwrap_or_default();

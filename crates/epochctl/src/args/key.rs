@@ -127,13 +127,9 @@ pub(crate) enum StatementMake {
     },
     /// Guards accept epochs that lie further ahead than 24 hours.
     MaxFuture {
-        /// How far, in seconds: up to 366 days.
-        #[arg(
-            long,
-            value_name = "NUMBER",
-            value_parser = clap::value_parser!(u64).range(1..=MAX_FUTURE_S_MAX)
-        )]
-        seconds: u64,
+        /// How far: up to 366days, in whole seconds. Guards with a wider bound of their own keep it.
+        #[arg(long, value_name = "DURATION", value_parser = max_future)]
+        ahead: Duration,
         #[command(flatten)]
         terms: StatementTerms,
     },
@@ -146,6 +142,14 @@ pub(crate) struct StatementTerms {
     pub(crate) duration: Duration,
     #[command(flatten)]
     pub(crate) root: Root,
+}
+
+fn max_future(text: &str) -> Result<Duration, String> {
+    let ahead = whole_seconds(text)?;
+    match ahead.as_secs() <= MAX_FUTURE_S_MAX {
+        true => Ok(ahead),
+        false => Err("it is at most 366days".to_owned()),
+    }
 }
 
 fn whole_seconds(text: &str) -> Result<Duration, String> {
